@@ -1,0 +1,39 @@
+"""One job per run: train on the point's nodes and publish the log. A measurement is immutable.
+
+So `train` has no code inputs, its dataset is `ancient`, and its params are exactly what the training consumes: the
+system's limits, the data's folder and the study's other points may change without re-running it.
+"""
+
+
+rule train:
+    input:
+        manifest=dataset_manifest,
+    output:
+        log="<results>/runs/<point>/result_{run}.txt",
+        record="<results>/runs/<point>/run_{run}.json",
+    log:
+        "<results>/logs/train/<point>/run_{run}.log",
+    benchmark:
+        "<results>/logs/train/<point>/run_{run}.benchmark.tsv"
+    conda:
+        "../envs/train.yaml"
+    threads: threads_of_training
+    resources:
+        measuring=1,
+        mpi="",
+        nodes=lambda wildcards: geometry(point_of(wildcards)).nodes,
+        gres=lambda wildcards: geometry(point_of(wildcards)).gres,
+        slurm_extra=lambda wildcards: geometry(point_of(wildcards)).slurm_extra,
+        mem_mb=lambda wildcards: geometry(point_of(wildcards)).mem_mb,
+        runtime=lambda wildcards: geometry(point_of(wildcards)).runtime_min,
+    params:
+        spec=training,
+        attempts_dir=attempts_dir,
+    message:
+        "Training {wildcards.workload} on {wildcards.nodes} node(s) of {wildcards.system}, run {wildcards.run}."
+    shell:
+        "python workflow/scripts/train.py run --spec {params.spec:q} --system {wildcards.system}"
+        " --config-dir {CONFIG_DIR:q} --manifest {input.manifest:q}"
+        " --data-root {STUDY.data_root:q} --attempts-dir {params.attempts_dir:q}"
+        " --log-file {output.log:q} --record-file {output.record:q} 2> {log:q}"
+        " || {{ status=$?; cat {log:q} >&2; exit $status; }}"

@@ -1,0 +1,355 @@
+"""One run: make an attempt, let the launcher start its ranks, judge the log, publish it or say why not.
+
+MLPerf counts failed runs as infinite, so every attempt is kept and counted. The log decides, not an exit status:
+a run that did not reach its target is data; a rank that crashed after `run_stop` does not undo the run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mlscaling import containers, launchers, provenance
+from mlscaling.failures import Failure, classify
+from mlscaling.spec import RunSpec, System
+
+INTERRUPTED = 130
+"""Exit status of an interrupted command, as a shell gives it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Paths:
+    """Where one run reads and writes."""
+
+    attempts_dir: Path
+    """`…/attempts/<point>/run_{run}`, holds `attempt_{k}/`."""
+    log: Path
+    """`…/runs/<point>/result_{run}.txt`, immutable once written."""
+    record: Path
+    """`…/runs/<point>/run_{run}.json`."""
+    train_script: Path
+    """`train.py`."""
+    data_dir: Path
+    """Prepared data."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attempt:
+    """One try at a run; `attempt.json` in its folder."""
+
+    run: int
+    """Zero-based run."""
+    attempt: int
+    """Zero-based attempt."""
+    status: str
+    """`running`, `completed` or `failed`."""
+    failure_class: str = ""
+    """One of `failures.FAILURE_CLASSES`, empty unless failed."""
+    message: str = ""
+    """What decided."""
+    exit_status: int | None = None
+    """Exit status of the launch command."""
+    started: float = 0.0
+    """Seconds since 1970; for humans, never a measurement."""
+    ended: float | None = None
+    """The same, of its end."""
+    hostname: str = ""
+    """First node."""
+    job_id: str = ""
+    """Slurm job, empty outside Slurm."""
+    notes: tuple[str, ...] = field(default=())
+    """What a reader should know, e.g. that ranks shared cores."""
+
+
+def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
+    """Make one attempt at a run; returns the exit status of the whole command.
+
+    0: the log and the record are published, whether the target was reached or not. Otherwise the attempt's folder says
+    why, and neither output exists.
+    """
+    if not paths.data_dir.is_dir():
+        message = f"mlscaling data error: {paths.data_dir} is missing though its manifest exists; prepare it again with"
+        print(f"{message} snakemake --forcerun prepare_dataset data", file=sys.stderr)
+        return 1
+    paths.attempts_dir.mkdir(parents=True, exist_ok=True)
+    with _only_one(paths.attempts_dir) as waited:
+        _close_abandoned(paths.attempts_dir, run=spec.run)
+        if waited and (done := _completed_by_another(paths.attempts_dir, spec=spec)):
+            print(f"run {spec.run}: another process completed attempt {done.name}; publishing it", file=sys.stderr)
+            return _publish(done, spec=spec, system=system, paths=paths)
+        folder = _next_folder(paths.attempts_dir)
+        return _attempt(folder, spec=spec, system=system, paths=paths)
+
+
+def read_attempts(attempts_dir: Path) -> list[dict[str, Any]]:
+    """Records of all attempts at a run, oldest first; an unreadable record counts as a failed attempt."""
+    records = []
+    for folder in _folders(attempts_dir):
+        try:
+            records.append(json.loads((folder / "attempt.json").read_text(encoding="utf-8")))
+        except (OSError, ValueError) as error:
+            number = int(folder.name.removeprefix("attempt_"))
+            message = f"{folder / 'attempt.json'} is unreadable: {error}"
+            records.append({"attempt": number, "status": "failed", "failure_class": "unknown", "message": message})
+    return records
+
+
+def given_up(attempts_dir: Path, *, log: Path) -> bool:
+    """Whether a run was tried, failed, and has no log."""
+    return not log.exists() and any(record["status"] != "completed" for record in read_attempts(attempts_dir))
+
+
+# --- one attempt ------------------------------------------------------------------------------------------------------
+
+
+def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> int:
+    spec = dataclasses.replace(spec, data_dir=str(paths.data_dir.resolve()))
+    attempt = Attempt(
+        run=spec.run,
+        attempt=int(folder.name.removeprefix("attempt_")),
+        status="running",
+        started=time.time(),
+        hostname=str(provenance.host()["hostname"]),
+        job_id=os.environ.get("SLURM_JOB_ID", ""),
+    )
+    _write_attempt(folder, attempt)
+    _write(folder / "spec.json", spec.to_json() + "\n")
+    command = _command(folder, spec=spec, system=system, train_script=paths.train_script, job_id=attempt.job_id)
+    _write(folder / "command.json", json.dumps(command, indent=1) + "\n")
+    status, ended_by = _supervise(command, folder=folder, system=system)
+    attempt = _judge(folder, attempt=attempt, exit_status=status, ended_by=ended_by)
+    _write_attempt(folder, attempt)
+    if attempt.status == "completed":
+        return _publish(folder, spec=spec, system=system, paths=paths)
+    print(_failure_text(folder, attempt=attempt, spec=spec), file=sys.stderr)
+    return INTERRUPTED if attempt.failure_class == "interrupted" else 1
+
+
+def _command(folder: Path, *, spec: RunSpec, system: System, train_script: Path, job_id: str) -> list[str]:
+    train = str(train_script.resolve())
+    files = [f"--spec={(folder / 'spec.json').resolve()}", f"--log={(folder / 'mlperf.log').resolve()}"]
+    rank = [sys.executable, train, "rank", *files]
+    wrapped = containers.wrap(system.container, containers.ContainerRequest(command=rank, image=system.image))
+    request = launchers.LaunchRequest(
+        command=wrapped,
+        nodes=spec.nodes,
+        ranks_per_node=spec.accelerators_per_node,
+        cpus_per_rank=spec.cpus_per_accelerator,
+        train_script=train,
+        job_id=job_id,
+        environment={"OMP_NUM_THREADS": str(spec.cpus_per_accelerator), **system.environment},
+    )
+    return launchers.launch_command(system.launcher, request)
+
+
+def _supervise(command: list[str], *, folder: Path, system: System) -> tuple[int, str]:
+    """Run the command with its limits; returns its status and what ended it, empty if it ended by itself.
+
+    What ended it is `<failure class>: <message>`.
+    """
+    output = folder / "ranks.log"
+    signals: list[int] = []
+    previous = {
+        number: signal.signal(number, lambda received, _frame: signals.append(received))
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    }
+    try:
+        with output.open("wb") as stream:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+            )
+            ended_by = _watch(child, files=(output, folder / "mlperf.log"), system=system, signals=signals)
+            if ended_by:
+                _end_group(child)
+            return child.wait(), ended_by
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _watch(child: subprocess.Popen[bytes], *, files: tuple[Path, ...], system: System, signals: list[int]) -> str:
+    started = time.monotonic()
+    silence_s, limit_s = 60.0 * system.silence_limit_min, 60.0 * system.time_limit_min
+    last_size, last_change = -1, started
+    while child.poll() is None:
+        now = time.monotonic()
+        size = sum(file.stat().st_size for file in files if file.exists())
+        if size != last_size:
+            last_size, last_change = size, now
+        if signals:
+            return f"interrupted: by {signal.Signals(signals[0]).name}"
+        if now - started > limit_s:
+            return f"timeout: longer than the system's time_limit_min = {system.time_limit_min}"
+        if now - last_change > silence_s:
+            return f"timeout: no output for the system's silence_limit_min = {system.silence_limit_min}"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=0.2)
+    return f"interrupted: by {signal.Signals(signals[0]).name}" if signals else ""
+
+
+def _end_group(child: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=15.0)
+            return
+
+
+# --- judging and publishing -------------------------------------------------------------------------------------------
+
+
+def _judge(folder: Path, *, attempt: Attempt, exit_status: int, ended_by: str) -> Attempt:
+    notes = _notes(folder)
+    log = folder / "mlperf.log"
+    if not ended_by and log.exists() and _run_stopped(log):
+        if exit_status:
+            notes += (f"the launch command ended with status {exit_status} after run_stop",)
+        return dataclasses.replace(
+            attempt, status="completed", exit_status=exit_status, ended=time.time(), notes=notes
+        )  # fmt: skip
+    failure = _failure(folder, exit_status=exit_status, ended_by=ended_by)
+    return dataclasses.replace(
+        attempt,
+        status="failed",
+        failure_class=failure.failure_class,
+        message=failure.message,
+        exit_status=exit_status,
+        ended=time.time(),
+        notes=notes,
+    )
+
+
+def _run_stopped(log: Path) -> bool:
+    from mlscaling.mlperf.parse import summarize
+
+    return summarize(log).status in ("success", "aborted")
+
+
+def _failure(folder: Path, *, exit_status: int, ended_by: str) -> Failure:
+    if ended_by:
+        failure_class, _, message = ended_by.partition(": ")
+        return Failure(failure_class=failure_class, message=message)
+    otherwise = f"the launch command ended with status {exit_status} and the log has no run_stop"
+    with (folder / "ranks.log").open(encoding="utf-8", errors="replace") as lines:
+        return classify(lines, otherwise=otherwise)
+
+
+def _notes(folder: Path) -> tuple[str, ...]:
+    with (folder / "ranks.log").open(encoding="utf-8", errors="replace") as lines:
+        return tuple(line.removeprefix("emulate: ").strip() for line in lines if line.startswith("emulate: "))
+
+
+def _failure_text(folder: Path, *, attempt: Attempt, spec: RunSpec) -> str:
+    run = f"{spec.system}/{spec.workload}/n{spec.nodes} run {spec.run}"
+    return (
+        f"{run}: attempt {attempt.attempt} failed ({attempt.failure_class}): {attempt.message}\n"
+        f"  output of all ranks: {folder / 'ranks.log'}"
+    )
+
+
+def _publish(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> int:
+    from mlscaling.mlperf.parse import summarize
+
+    summary = summarize(folder / "mlperf.log")
+    for path in (paths.log, paths.record):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    beside = paths.log.with_name(f".{paths.log.name}.{os.getpid()}.tmp")
+    shutil.copyfile(folder / "mlperf.log", beside)
+    beside.replace(paths.log)
+    _write(paths.record, json.dumps(_record(folder, spec=spec, system=system, paths=paths), indent=1) + "\n")
+    reached = (
+        f"{summary.status}, {60 * summary.time_to_train_min:.1f} s, {summary.convergence:g} {summary.convergence_unit}"
+    )
+    name = f"{spec.workload} on {spec.nodes} node{'s' * (spec.nodes > 1)}, run {spec.run}"
+    print(f"{name}: {reached} ({folder.name.replace('_', ' ')})")
+    return 0
+
+
+def _record(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> dict[str, Any]:
+    return {
+        "schema_version": 1,
+        "spec": dataclasses.asdict(dataclasses.replace(spec, data_dir="")),
+        "system": dataclasses.asdict(system),
+        "published_attempt": int(folder.name.removeprefix("attempt_")),
+        "attempts": read_attempts(paths.attempts_dir),
+        "code": provenance.commit(paths.train_script.resolve().parent),
+        "packages": provenance.package_versions(),
+        "environment": provenance.environment(),
+        "host": provenance.host(),
+    }
+
+
+# --- attempt folders --------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _only_one(attempts_dir: Path) -> Iterator[bool]:
+    """Hold the run's lock; yields whether it had to wait.
+
+    A killed snakemake leaves its trainings running. A second process for the same run waits for them instead of
+    training beside them, which would disturb both measurements.
+    """
+    with (attempts_dir / ".lock").open("w") as stream:
+        waited = False
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another process is at work on {attempts_dir}; waiting for it", file=sys.stderr, flush=True)
+            fcntl.flock(stream, fcntl.LOCK_EX)
+            waited = True
+        yield waited
+
+
+def _folders(attempts_dir: Path) -> list[Path]:
+    numbered = [path for path in attempts_dir.glob("attempt_*") if path.name.removeprefix("attempt_").isdigit()]
+    return sorted(numbered, key=lambda path: int(path.name.removeprefix("attempt_")))
+
+
+def _next_folder(attempts_dir: Path) -> Path:
+    existing = _folders(attempts_dir)
+    number = int(existing[-1].name.removeprefix("attempt_")) + 1 if existing else 0
+    folder = attempts_dir / f"attempt_{number}"
+    folder.mkdir()
+    return folder
+
+
+def _close_abandoned(attempts_dir: Path, *, run: int) -> None:
+    """Attempts that nobody can be at work on any more, since we hold the lock, become failed ones."""
+    for folder, record in zip(_folders(attempts_dir), read_attempts(attempts_dir), strict=True):
+        if record["status"] == "running":
+            message = "the process that made this attempt disappeared"
+            closed = {**record, "status": "failed", "failure_class": "interrupted", "message": message, "run": run}
+            _write(folder / "attempt.json", json.dumps(closed, indent=1) + "\n")
+
+
+def _completed_by_another(attempts_dir: Path, *, spec: RunSpec) -> Path | None:
+    """Newest attempt, if it completed and trained exactly this spec."""
+    folders = _folders(attempts_dir)
+    if not folders or read_attempts(attempts_dir)[-1]["status"] != "completed":
+        return None
+    trained = RunSpec.from_file(folders[-1] / "spec.json")
+    same = dataclasses.replace(trained, data_dir="").to_json() == dataclasses.replace(spec, data_dir="").to_json()
+    return folders[-1] if same else None
+
+
+def _write_attempt(folder: Path, attempt: Attempt) -> None:
+    _write(folder / "attempt.json", json.dumps(dataclasses.asdict(attempt), indent=1) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    beside.write_text(text, encoding="utf-8")
+    beside.replace(path)

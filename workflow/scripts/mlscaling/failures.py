@@ -1,0 +1,104 @@
+"""Why an attempt failed, from what all ranks printed. One table; the first match wins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+FAILURE_CLASSES = (
+    "network",
+    "out_of_memory",
+    "data",
+    "config",
+    "node",
+    "timeout",
+    "preempted",
+    "interrupted",
+    "unknown",
+)
+
+# Order matters: when one rank dies, the others' collectives fail too and name the network. So causes that make a
+# rank die come first, and the network last.
+_SIGNS: tuple[tuple[str, str], ...] = (
+    ("preempted", r"DUE TO PREEMPTION"),
+    ("node", r"DUE TO NODE FAILURE|Node failure on|slurmstepd: error: .*node.* (down|not responding)"),
+    ("timeout", r"DUE TO TIME LIMIT"),
+    ("out_of_memory", r"out[ -]of[ -]memory|oom[-_ ]kill|MemoryError|Cannot allocate memory|OutOfMemoryError"),
+    ("data", r"mlscaling data error|No such file or directory: .*(hdf5|\.JPE?G|/train|/val)|UnidentifiedImageError"
+             r"|Unable to (synchronously )?open (file|object)|checksum"),
+    ("config", r"mlscaling config error|ModuleNotFoundError|run spec (is incomplete|has unknown fields)"),
+    ("node", r"ended by signal (SIGBUS|SIGILL)|Bus error|uncorrectable ECC|NVRM: Xid"),
+    ("unknown", r"rank \d+ ended by signal"),
+    ("network", r"Connection (refused|reset|closed|timed out)|connectFullMesh|Broken pipe|NCCL.*(unhandled|remote)"
+                r"|Socket Timeout|no route to host|gloo.*(timeout|timed out)|DistNetworkError|Address already in use"),
+)  # fmt: skip
+_COMPILED = tuple((name, re.compile(pattern, re.IGNORECASE)) for name, pattern in _SIGNS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """Class of a failure and the line that shows it."""
+
+    failure_class: str
+    """One of `FAILURE_CLASSES`."""
+    message: str
+    """The line that decided, or what is known where no line did."""
+
+
+def classify(lines: Iterable[str], *, otherwise: str) -> Failure:
+    """Class of a failure from the labelled output of all ranks.
+
+    The rank that ended first is believed first: the others only see their peer go and call it the network. Where its
+    own lines tell nothing, all ranks are read, since the cause may stand in any rank's output.
+
+    Args:
+        lines: output of all ranks, each line behind `<rank>: ` as `srun --label` and `emulation` write it.
+        otherwise: message where no line tells.
+    """
+    everything = [line.rstrip() for line in lines]
+    culprit = _first_to_end(everything)
+    mine = [line for line in everything if culprit and line.startswith(f"{culprit}: ")]
+    unlabelled = [line for line in everything if not _LABEL.match(line)]
+    for candidates in (mine + unlabelled, everything):
+        failure = _first_sign(candidates)
+        if failure:
+            return failure
+        if candidates and _last_error(mine):
+            return Failure(failure_class="unknown", message=_last_error(mine))
+    return Failure(failure_class="unknown", message=otherwise)
+
+
+_LABEL = re.compile(r"\d+: ")
+_ERROR = re.compile(r"\d+: \w[\w.]*(Error|Exception|Interrupt)\b")
+_FIRST_TO_END = re.compile(r"emulate: rank (\d+) ended|srun: error: \S+: tasks? (\d+)")
+
+
+def _first_to_end(lines: list[str]) -> str:
+    for line in lines:
+        match = _FIRST_TO_END.search(line)
+        if match:
+            return match.group(1) or match.group(2)
+    return ""
+
+
+def _first_sign(lines: list[str]) -> Failure | None:
+    for name, pattern in _COMPILED:
+        for line in lines:
+            if pattern.search(line):
+                return Failure(failure_class=name, message=line.strip()[:500])
+    return None
+
+
+def _last_error(lines: list[str]) -> str:
+    """Last line of a Python traceback, empty if there is none."""
+    if not any("Traceback (most recent call last)" in line for line in lines):
+        return ""
+    return next(
+        (
+            line.strip()[:500]
+            for line in reversed(lines)
+            if re.match(r"\d+: \w[\w.]*(Error|Exception|Interrupt)\b", line)
+        ),
+        "",
+    )

@@ -1,0 +1,100 @@
+"""What ran where, by an allow-list: nothing that is not named here is ever collected."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "numpy",
+    "mlperf-logging",
+    "timm",
+    "pytorch-optimizer",
+    "h5py",
+    "tokenizers",
+    "pillow",
+)
+"""Distributions whose versions can change a measurement."""
+
+ENVIRONMENT = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "CUDA_VISIBLE_DEVICES",
+    "GLOO_SOCKET_IFNAME",
+    "NCCL_SOCKET_IFNAME",
+    "NCCL_IB_HCA",
+    "NCCL_IB_DISABLE",
+    "NCCL_P2P_DISABLE",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "SLURM_JOB_ID",
+)
+"""Environment variables that may be recorded. None of them can hold a secret."""
+
+
+def package_versions() -> dict[str, str]:
+    """Installed versions of the packages that matter; a package that is not installed is left out."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def commit(folder: Path) -> dict[str, str | bool | None]:
+    """Commit of a working tree and whether it differs from it; `None` outside of git."""
+    try:
+        revision = _git(["rev-parse", "HEAD"], folder=folder)
+        dirty = bool(_git(["status", "--porcelain", "--untracked-files=no"], folder=folder))
+    except (OSError, subprocess.SubprocessError):
+        return {"commit": None, "dirty": None}
+    return {"commit": revision, "dirty": dirty}
+
+
+def _git(arguments: list[str], *, folder: Path) -> str:
+    command = ["git", "-C", str(folder), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    return done.stdout.strip()
+
+
+def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Allowed variables that are set."""
+    present = os.environ if variables is None else variables
+    return {name: present[name] for name in ENVIRONMENT if name in present}
+
+
+def host() -> dict[str, str | int | None]:
+    """This host: name, kernel, processor, cores that may be used, memory (MiB)."""
+    return {
+        "hostname": platform.node(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "processor": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_mib": _memory_mib(),
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as stream:
+            for line in stream:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def _memory_mib() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    except (ValueError, OSError):
+        return None

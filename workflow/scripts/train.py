@@ -1,0 +1,80 @@
+"""Command line of trainings: `run` makes one attempt at a run, `rank` is one rank of it, `emulate` a one-host srun."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+
+def main(arguments: list[str]) -> int:
+    """Dispatch; every option has a long, distinct name, since torchrun abbreviates options it thinks are its own."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True)
+    _add_run(commands.add_parser("run", help="make one attempt at a run", allow_abbrev=False))
+    _add_rank(commands.add_parser("rank", help="train as one rank", allow_abbrev=False))
+    _add_emulate(commands.add_parser("emulate", help="start a command on emulated nodes", allow_abbrev=False))
+    options = parser.parse_args(arguments)
+    return {"run": _run, "rank": _rank, "emulate": _emulate}[options.command](options)
+
+
+def _add_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--spec", required=True, help="what to train, JSON of a RunSpec")
+    parser.add_argument("--system", required=True, help="name of a file in <config-dir>/systems")
+    parser.add_argument("--config-dir", type=Path, required=True, help="folder of the configuration")
+    parser.add_argument("--manifest", type=Path, required=True, help="manifest of the prepared data")
+    parser.add_argument("--data-root", type=Path, required=True, help="folder of prepared data, by dataset")
+    parser.add_argument("--attempts-dir", type=Path, required=True, help="folder of all attempts at this run")
+    parser.add_argument("--log-file", type=Path, required=True, help="MLPerf log to publish")
+    parser.add_argument("--record-file", type=Path, required=True, help="run record to publish")
+
+
+def _run(options: argparse.Namespace) -> int:
+    from mlscaling.attempts import Paths, run_training
+    from mlscaling.spec import RunSpec
+    from mlscaling.study import StudyError, load_system
+
+    system, problems = load_system(options.system, config_dir=options.config_dir)
+    if system is None:
+        print(StudyError(problems), file=sys.stderr)
+        return 1
+    paths = Paths(
+        attempts_dir=options.attempts_dir,
+        log=options.log_file,
+        record=options.record_file,
+        train_script=Path(__file__),
+        data_dir=options.data_root / options.manifest.parent.name,
+    )
+    return run_training(RunSpec.from_json(options.spec), system, paths)
+
+
+def _add_rank(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--spec", type=Path, required=True, help="file with the JSON of a RunSpec")
+    parser.add_argument("--log", type=Path, required=True, help="MLPerf log that rank 0 writes")
+
+
+def _rank(options: argparse.Namespace) -> int:
+    from mlscaling.spec import RunSpec
+    from mlscaling.trainer import main_rank
+
+    return main_rank(RunSpec.from_file(options.spec), options.log)
+
+
+def _add_emulate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--nodes", type=int, required=True, help="number of emulated nodes")
+    parser.add_argument("--ranks-per-node", type=int, required=True, help="ranks on each node")
+    parser.add_argument("--cpus-per-rank", type=int, required=True, help="cores of each rank")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help="-- and the command of a rank")
+
+
+def _emulate(options: argparse.Namespace) -> int:
+    from mlscaling.emulation import emulate
+
+    program = options.program[1:] if options.program[:1] == ["--"] else options.program
+    return emulate(
+        program, nodes=options.nodes, ranks_per_node=options.ranks_per_node, cpus_per_rank=options.cpus_per_rank
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
