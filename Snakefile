@@ -51,4 +51,4 @@ rule all:
 
 
 onsuccess:
-    print_summary()
+    print(f"table: {RESULTS}/tables/summary.txt\nreport: {RESULTS}/report.html")

@@ -1,4 +1,4 @@
-"""What all rule files share: the checked study, and functions that tell rules their inputs. No rules here."""
+"""The checked study, and the functions by which rules find their inputs."""
 
 import dataclasses
 import json
@@ -8,16 +8,19 @@ from pathlib import Path
 from snakemake.exceptions import WorkflowError
 
 BASEDIR = Path(workflow.basedir)
-LIBRARY = "workflow/scripts/mlscaling"
+SCRIPTS = "workflow/scripts"
 sys.path.insert(0, str(BASEDIR / "workflow" / "scripts"))
 
 from mlscaling.attempts import given_up
 from mlscaling.emulation import available_cores
 from mlscaling.slurm import geometry
-from mlscaling.study import StudyError, load_study, planned, run_spec
+from mlscaling.sources import sources_of
+from mlscaling.study import StudyError, expected_log, load_study, planned, run_spec
 
 CONFIG_DIR = BASEDIR / "config"
-CONFIG_FILE = str(workflow.configfiles[-1] if workflow.configfiles else "config/config.yaml")
+CONFIG_FILE = str(
+    workflow.configfiles[-1] if workflow.configfiles else "config/config.yaml"
+)
 
 try:
     STUDY = load_study(config, config_dir=CONFIG_DIR, file=CONFIG_FILE)
@@ -28,13 +31,15 @@ RESULTS = f"results/{STUDY.name}"
 
 
 def point_of(wildcards):
-    """The point that a rule's wildcards name."""
-    return STUDY.point(system=wildcards.system, workload=wildcards.workload, nodes=wildcards.nodes)
+    """The point that these wildcards name."""
+    return STUDY.point(
+        system=wildcards.system, workload=wildcards.workload, nodes=wildcards.nodes
+    )
 
 
-def dataset_manifest(wildcards):
-    """Manifest of the data that a point trains on; `ancient`, since data prepared anew is the same data."""
-    return ancient(f"results/datasets/{point_of(wildcards).settings.dataset}/manifest.json")
+def dataset_of(wildcards):
+    """Dataset that a point trains on."""
+    return point_of(wildcards).settings.dataset
 
 
 def attempts_dir(wildcards):
@@ -50,7 +55,11 @@ def training(wildcards):
 def threads_of_training(wildcards):
     """Cores of a training: those of a rank under Slurm; all of a host that plays several nodes, so that none disturbs."""
     system = point_of(wildcards).system
-    return len(available_cores()) if system.launcher == "local" else system.cpus_per_accelerator
+    return (
+        len(available_cores())
+        if system.launcher == "local"
+        else system.cpus_per_accelerator
+    )
 
 
 def expected_runs(point):
@@ -69,31 +78,62 @@ def expected_runs(point):
 
 
 def of_runs(pattern, points):
-    """One path for each expected run of these points; the pattern has `{point}` and `{run}`."""
+    """One path for each expected run of these points; the pattern has `{results}`, `{point}` and `{run}`."""
     return [
-        f"{RESULTS}/" + pattern.format(point=point.path, run=run) for point in points for run in expected_runs(point)
+        pattern.format(results=RESULTS, point=point.path, run=run)
+        for point in points
+        for run in expected_runs(point)
     ]
 
 
 def logs_of_point(wildcards):
     """MLPerf logs of a point."""
-    return of_runs("runs/{point}/result_{run}.txt", [point_of(wildcards)])
+    return of_runs("{results}/runs/{point}/result_{run}.txt", [point_of(wildcards)])
 
 
 def compliance_of_point(wildcards):
     """Compliance verdicts of a point's runs."""
-    return of_runs("validation/{point}/compliance_{run}.json", [point_of(wildcards)])
+    return of_runs(
+        "{results}/validation/{point}/compliance_{run}.json", [point_of(wildcards)]
+    )
 
 
 def compliance_of_study(wildcards):
     """Compliance verdicts of all runs."""
-    return of_runs("validation/{point}/compliance_{run}.json", STUDY.points)
+    return of_runs("{results}/validation/{point}/compliance_{run}.json", STUDY.points)
+
+
+def points_of_workload(wildcards):
+    """The study's points of a workload."""
+    return [
+        point for point in STUDY.points if point.workload.name == wildcards.workload
+    ]
 
 
 def compliance_of_workload(wildcards):
     """Compliance verdicts of all runs of a workload."""
-    points = [point for point in STUDY.points if point.workload.name == wildcards.workload]
-    return of_runs("validation/{point}/compliance_{run}.json", points)
+    return of_runs(
+        "{results}/validation/{point}/compliance_{run}.json",
+        points_of_workload(wildcards),
+    )
+
+
+def records_of_workload(wildcards):
+    """Run records of all runs of a workload."""
+    return of_runs(
+        "{results}/runs/{point}/run_{run}.json", points_of_workload(wildcards)
+    )
+
+
+def hyperparameters_of_workload(wildcards):
+    """Hyper-parameters of a workload by global batch size, as its RCPs record them."""
+    points = points_of_workload(wildcards)
+    return {
+        point.global_batch_size: dict(
+            point.settings.hyperparameters[point.global_batch_size]
+        )
+        for point in points
+    }
 
 
 def rcp_of_study(wildcards):
@@ -101,10 +141,16 @@ def rcp_of_study(wildcards):
     return [f"{RESULTS}/validation/{point.path}/rcp.json" for point in STUDY.points]
 
 
-def rcp_file(wildcards):
-    """File of the point's RCPs; empty where mlperf_logging's own are used, or none."""
+def rcps_of_point(wildcards):
+    """Where a point's RCPs are: a file that exists, `official`, or nothing."""
     rcps = point_of(wildcards).settings.rcps
-    return [] if rcps in ("", "official") or not (BASEDIR / rcps).exists() else rcps
+    return rcps if rcps == "official" or rcps in rcp_files_of_study() else ""
+
+
+def rcp_file(wildcards):
+    """The file of a point's RCPs as an input; none where mlperf_logging's own are used, or there are none."""
+    rcps = rcps_of_point(wildcards)
+    return [rcps] if rcps not in ("", "official") else []
 
 
 def workloads_of_study():
@@ -112,14 +158,21 @@ def workloads_of_study():
     return list(dict.fromkeys(point.workload.name for point in STUDY.points))
 
 
-def library(*modules):
-    """Modules of the library as inputs, so that editing one re-runs only what it makes."""
-    return [f"{LIBRARY}/{module}.py" for module in modules]
+def library(*files):
+    """A script and the library modules it imports, as inputs: editing one re-runs only what it makes."""
+    return [f"{SCRIPTS}/{file}" for file in sources_of(*files)]
 
 
-def print_summary():
-    """The study's table and where the report is, after a run that made them."""
-    summary = Path(RESULTS, "tables", "summary.txt")
-    if summary.exists():
-        print(summary.read_text(encoding="utf-8"))
-        print(f"report: {RESULTS}/report.html", flush=True)
+def library_of_figure(wildcards):
+    """The same for a figure, whose module is imported by name."""
+    return library("plot.py", f"mlscaling/plots/{wildcards.plot}.py")
+
+
+def rcp_files_of_study():
+    """Files of RCPs that the study's points are compared with, as far as they exist."""
+    files = {point.settings.rcps for point in STUDY.points}
+    return sorted(
+        file
+        for file in files
+        if file not in ("", "official") and (BASEDIR / file).exists()
+    )

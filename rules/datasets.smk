@@ -2,15 +2,16 @@
 
 
 rule data:
-    message:
-        "All datasets of study {STUDY.name} are prepared."
     input:
         expand("results/datasets/{dataset}/manifest.json", dataset=STUDY.datasets),
+    message:
+        "All datasets of study {STUDY.name} are prepared."
 
 
 rule prepare_dataset:
     output:
         manifest="results/datasets/{dataset}/manifest.json",
+        data_dir="results/datasets/{dataset}/data_dir.txt",
     log:
         "results/datasets/{dataset}/prepare.log",
     benchmark:
@@ -21,7 +22,9 @@ rule prepare_dataset:
         mem_mb=2000,
         runtime=720,
     params:
-        spec=lambda wildcards: json.dumps(dataclasses.asdict(STUDY.datasets[wildcards.dataset]), sort_keys=True),
+        spec=lambda wildcards: json.dumps(
+            dataclasses.asdict(STUDY.datasets[wildcards.dataset]), sort_keys=True
+        ),
         raw_dir=lambda wildcards: f"{STUDY.raw_root}/{wildcards.dataset}",
         data_dir=lambda wildcards: f"{STUDY.data_root}/{wildcards.dataset}",
     message:
@@ -29,4 +32,5 @@ rule prepare_dataset:
     shell:
         "python workflow/scripts/prepare_dataset.py --dataset-spec {params.spec:q} --raw-dir {params.raw_dir:q}"
         " --data-dir {params.data_dir:q} --manifest {output.manifest:q} > {log:q} 2>&1"
+        " && echo {params.data_dir:q} > {output.data_dir:q}"
         " || {{ tail -n 20 {log:q} >&2; exit 1; }}"

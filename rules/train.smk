@@ -7,7 +7,12 @@ system's limits, the data's folder and the study's other points may change witho
 
 rule train:
     input:
-        manifest=dataset_manifest,
+        manifest=lambda wildcards: ancient(
+            f"results/datasets/{dataset_of(wildcards)}/manifest.json"
+        ),
+        data_dir=lambda wildcards: ancient(
+            f"results/datasets/{dataset_of(wildcards)}/data_dir.txt"
+        ),
     output:
         log="<results>/runs/<point>/result_{run}.txt",
         record="<results>/runs/<point>/run_{run}.json",
@@ -33,7 +38,6 @@ rule train:
         "Training {wildcards.workload} on {wildcards.nodes} node(s) of {wildcards.system}, run {wildcards.run}."
     shell:
         "python workflow/scripts/train.py run --spec {params.spec:q} --system {wildcards.system}"
-        " --config-dir {CONFIG_DIR:q} --manifest {input.manifest:q}"
-        " --data-root {STUDY.data_root:q} --attempts-dir {params.attempts_dir:q}"
+        " --data-dir-file {input.data_dir:q} --attempts-dir {params.attempts_dir:q}"
         " --log-file {output.log:q} --record-file {output.record:q} 2> {log:q}"
         " || {{ status=$?; cat {log:q} >&2; exit $status; }}"

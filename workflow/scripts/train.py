@@ -6,6 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
+CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
+
 
 def main(arguments: list[str]) -> int:
     """Dispatch; every option has a long, distinct name, since torchrun abbreviates options it thinks are its own."""
@@ -21,9 +23,8 @@ def main(arguments: list[str]) -> int:
 def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spec", required=True, help="what to train, JSON of a RunSpec")
     parser.add_argument("--system", required=True, help="name of a file in <config-dir>/systems")
-    parser.add_argument("--config-dir", type=Path, required=True, help="folder of the configuration")
-    parser.add_argument("--manifest", type=Path, required=True, help="manifest of the prepared data")
-    parser.add_argument("--data-root", type=Path, required=True, help="folder of prepared data, by dataset")
+    parser.add_argument("--config-dir", type=Path, default=CONFIG_DIR, help="folder of the configuration")
+    parser.add_argument("--data-dir-file", type=Path, required=True, help="file that holds the folder of prepared data")
     parser.add_argument("--attempts-dir", type=Path, required=True, help="folder of all attempts at this run")
     parser.add_argument("--log-file", type=Path, required=True, help="MLPerf log to publish")
     parser.add_argument("--record-file", type=Path, required=True, help="run record to publish")
@@ -43,7 +44,7 @@ def _run(options: argparse.Namespace) -> int:
         log=options.log_file,
         record=options.record_file,
         train_script=Path(__file__),
-        data_dir=options.data_root / options.manifest.parent.name,
+        data_dir=Path(options.data_dir_file.read_text(encoding="utf-8").strip()),
     )
     return run_training(RunSpec.from_json(options.spec), system, paths)
 

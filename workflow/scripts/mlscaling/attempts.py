@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from mlscaling import containers, launchers, provenance
+from mlscaling.emulation import die_with_parent
 from mlscaling.failures import Failure, classify
 from mlscaling.spec import RunSpec, System
 
@@ -168,7 +169,12 @@ def _supervise(command: list[str], *, folder: Path, system: System) -> tuple[int
     try:
         with output.open("wb") as stream:
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=lambda: die_with_parent(signal.SIGTERM),
             )
             ended_by = _watch(child, files=(output, folder / "mlperf.log"), system=system, signals=signals)
             if ended_by:

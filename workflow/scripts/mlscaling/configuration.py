@@ -73,7 +73,7 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], list[Problem]]:
 def _strict_loader() -> Any:
     import yaml
 
-    class StrictLoader(yaml.SafeLoader):
+    class StrictLoader(yaml.SafeLoader):  # type: ignore[misc]
         """Refuses a key that is given twice; YAML itself would keep the last one silently."""
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
@@ -85,7 +85,8 @@ def _strict_loader() -> Any:
                         None, None, f"key {key!r} is given twice", key_node.start_mark
                     )
                 seen.add(key)
-            return super().construct_mapping(node, deep=deep)
+            mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+            return mapping
 
     return StrictLoader
 

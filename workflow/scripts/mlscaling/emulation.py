@@ -85,6 +85,7 @@ def emulate(command: Sequence[str], *, nodes: int, ranks_per_node: int, cpus_per
             ranks.append(_start_rank(command, place=place, variables=variables))
         labels = [_label_output(rank, number=number) for number, rank in enumerate(ranks)]
         status = _wait(ranks)
+        _end(ranks)
         for label in labels:
             label.join(timeout=GRACE_S)
         return status
@@ -123,13 +124,13 @@ def _start_rank(
     )
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, however it ends (Linux only)."""
+def die_with_parent(number: signal.Signals = signal.SIGKILL) -> None:
+    """Have the kernel signal this process when its parent ends, however it ends (Linux only)."""
     if sys.platform == "linux":
         import ctypes
 
         pr_set_pdeathsig = 1
-        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
+        ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, number)
 
 
 def _label_output(rank: subprocess.Popen[bytes], *, number: int) -> threading.Thread:

@@ -6,8 +6,10 @@ import importlib.metadata
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 PACKAGES = (
     "torch",
@@ -63,6 +65,23 @@ def _git(arguments: list[str], *, folder: Path) -> str:
     command = ["git", "-C", str(folder), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
     return done.stdout.strip()
+
+
+def origin_of_runs(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Who made these runs, when and where, in the words that MLPerf's RCP files use.
+
+    Args:
+        records: run records, `run_{run}.json`.
+    """
+    days = sorted(time.strftime("%Y-%m-%d", time.gmtime(a["started"])) for r in records for a in r["attempts"])
+    revisions = sorted({str(record["code"]["commit"])[:12] for record in records})
+    hosts = sorted({f"{record['host']['processor']}, {record['host']['cores']} cores" for record in records})
+    versions = sorted({f"torch {record['packages'].get('torch', 'unknown')}" for record in records})
+    return {
+        "creator": f"this workflow's reference runs, commit {', '.join(revisions)}",
+        "when": days[0] if days[0] == days[-1] else f"{days[0]} to {days[-1]}",
+        "platform": "; ".join([*hosts, *versions]),
+    }
 
 
 def environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -129,6 +129,20 @@ def run_spec(study: Study, point: Point, *, run: int) -> RunSpec:
     )
 
 
+def expected_log(study: Study, point: Point, *, run: int) -> dict[str, Any]:
+    """What a log of this run must say of itself; the compliance check compares."""
+    return {
+        "benchmark": point.workload.mlperf_benchmark,
+        "division": study.round.division,
+        "platform": point.system.name,
+        "global_batch_size": point.global_batch_size,
+        "local_batch_size": point.local_batch_size,
+        "accelerators": point.accelerators,
+        "gradient_accumulation_steps": point.gradient_accumulation_steps,
+        "seed": run_seed(point, run=run),
+    }
+
+
 def planned(study: Study) -> dict[str, Any]:
     """What everything behind the training needs to know of the plan; written as `planned.json`."""
     return {
@@ -163,6 +177,7 @@ def _planned_point(point: Point) -> dict[str, Any]:
         "quality_mode": point.workload.quality_mode,
         "convergence_unit": point.workload.convergence_unit,
         "train_samples": point.settings.train_samples,
+        "samples_per_s_per_accelerator": point.system.samples_per_s_per_accelerator.get(point.workload.name),
         "rcps": point.settings.rcps,
     }
 
@@ -372,8 +387,9 @@ def _global_batch_size(curve: Mapping[str, Any], *, policy: str, index: int, sys
         return int(curve["strong"]["global_batch_size"])
     if policy == "explicit":
         return int(curve["explicit"]["global_batch_sizes"][index])
-    ranks = curve["nodes"][index] * system.accelerators_per_node
-    return int(curve["weak"]["local_batch_size"]) * ranks * int(curve["gradient_accumulation_steps"])
+    ranks = int(curve["nodes"][index]) * system.accelerators_per_node
+    local_batch_size: int = curve["weak"]["local_batch_size"]
+    return local_batch_size * ranks * int(curve["gradient_accumulation_steps"])
 
 
 def _problems_of_point(point: Point, *, config_dir: Path, file: str, key: str) -> list[Problem]:

@@ -1,0 +1,43 @@
+# Thin: every target is a line or two of snakemake or pytest, and can be typed by hand in an activated environment.
+
+PYTHON ?= python3
+VENV ?= .venv
+PROFILE ?= profiles/local
+BIN := $(VENV)/bin
+# `python` in the rules must be the environment's own.
+SNAKEMAKE := PATH="$(abspath $(BIN)):$$PATH" $(abspath $(BIN))/snakemake --profile $(PROFILE)
+STUDY = $(shell sed -n 's/^study: *\([^ \#]*\).*/\1/p' config/config.yaml)
+
+.PHONY: help study test lint benchmarks lock clean
+
+help:                    ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+study: $(VENV)/workflow $(VENV)/train ## run the default study and print its table and the report's path
+	@$(SNAKEMAKE)
+	@cat results/$(STUDY)/tables/summary.txt
+	@echo "report: results/$(STUDY)/report.html"
+
+test: $(VENV)/dev        ## run every test and check
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/dev        ## only the checks of style and types
+	$(BIN)/python -m pytest tests/contract/test_style.py
+
+benchmarks: $(VENV)/workflow $(VENV)/train ## print the speed ratios; needs two idle cores
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+lock: $(VENV)/dev        ## write envs/constraints.txt anew from what is installed
+	$(BIN)/python -m pip freeze --exclude-editable | sort -f > envs/constraints.txt
+
+clean:                   ## remove generated results; datasets and environment stay
+	rm -rf results .snakemake
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is " + sys.version)'
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp for each set of packages; a changed pin installs anew.
+$(VENV)/%: envs/%.txt envs/constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $< -c envs/constraints.txt
+	@touch $@

@@ -1,0 +1,173 @@
+"""A study's configuration: what it expands to, and that every problem is reported at once."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+from mlscaling.spec import RunSpec
+from mlscaling.study import StudyError, check_study, load_study, planned, run_seed, run_spec
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG_DIR = ROOT / "config"
+CURVE = {"workload": "resnet", "system": "emulated_cpu", "nodes": [1, 2], "weak": {"local_batch_size": 64}, "runs": 5}
+STUDY = {"study": "unit", "round": "1.1.0", "scale": "tiny", "curves": [CURVE]}
+
+
+def study_with(curve: dict | None = None, **keys: object) -> dict:
+    """The valid study with some keys of it, or of its only curve, replaced; `...` removes a key."""
+    study = copy.deepcopy(STUDY)
+    for target, changes in ((study, keys), (study["curves"][0], curve or {})):
+        for key, value in changes.items():
+            if value is ...:
+                del target[key]
+            else:
+                target[key] = value
+    return study
+
+
+def errors_of(study: dict) -> list[str]:
+    return [str(problem) for problem in check_study(study, config_dir=CONFIG_DIR, file="my.yaml")]
+
+
+def test_valid_study_expands_to_points_in_order() -> None:
+    study = load_study(STUDY, config_dir=CONFIG_DIR)
+    assert [point.path for point in study.points] == ["emulated_cpu/resnet/n1", "emulated_cpu/resnet/n2"]
+    assert [point.global_batch_size for point in study.points] == [64, 128]
+    assert [point.local_batch_size for point in study.points] == [64, 64]
+    assert [point.batch_policy for point in study.points] == ["weak", "weak"]
+    assert study.points[0].required_runs == 5
+    assert study.points[0].trimmed_runs == 1
+
+
+@pytest.mark.parametrize(
+    ("curve", "batch_sizes", "local"),
+    [
+        ({"weak": ..., "strong": {"global_batch_size": 128}}, [128, 128], [128, 64]),
+        ({"weak": ..., "explicit": {"global_batch_sizes": [64, 128]}}, [64, 128], [64, 64]),
+        ({"weak": {"local_batch_size": 32}, "gradient_accumulation_steps": 2}, [64, 128], [32, 32]),
+    ],
+)
+def test_batch_policies(curve: dict, batch_sizes: list[int], local: list[int]) -> None:
+    points = load_study(study_with(curve), config_dir=CONFIG_DIR).points
+    assert [point.global_batch_size for point in points] == batch_sizes
+    assert [point.local_batch_size for point in points] == local
+
+
+@pytest.mark.parametrize(
+    ("study", "expected"),
+    [
+        (study_with({"workload": "resnet50"}), "my.yaml: curves[0].workload = 'resnet50': there is no workload of that name; legal values: "),
+        (study_with({"system": "laptop"}), "my.yaml: curves[0].system = 'laptop': there is no system of that name; legal values: "),
+        (study_with(round="9.9"), "my.yaml: round = '9.9': there is no round of that name; legal values: 1.1.0"),
+        (study_with({"nodes": [0]}), "my.yaml: curves[0].nodes[0] = 0: must be at least 1"),
+        (study_with({"nodes": []}), "my.yaml: curves[0].nodes = []: needs at least 1 entry"),
+        (study_with({"nodes": [1, 1]}), "my.yaml: curves[0].nodes = [1, 1]: has the same entry twice"),
+        (study_with({"nodes": "1, 2"}), "my.yaml: curves[0].nodes = '1, 2': must be of type array"),
+        (study_with({"nodes": [64]}), "my.yaml: curves[0].nodes[0] = 64: system emulated_cpu has max_nodes = 4"),
+        (study_with({"strong": {"global_batch_size": 64}}), "my.yaml: curves[0]: needs exactly one of strong, weak, explicit, and has strong and weak"),
+        (study_with({"weak": ...}), "my.yaml: curves[0]: needs exactly one of strong, weak, explicit, and has none of them"),
+        (study_with({"weak": None}), "my.yaml: curves[0]: needs exactly one of strong, weak, explicit, and has none of them"),
+        (study_with({"weak": ..., "strong": {"global_batch_size": 64}, "nodes": [3]}), "my.yaml: curves[0].nodes[0] = 3: global batch size 64 is not divisible by 3 ranks × 1 accumulation steps; nearest legal: 63 or 66"),
+        (study_with({"weak": {"local_batch_size": 7}}), "global batch size 7 has no hyper-parameters in "),
+        (study_with({"weak": ..., "explicit": {"global_batch_sizes": [64]}}), "my.yaml: curves[0].explicit.global_batch_sizes = [64]: needs one entry for each of the 2 node counts"),
+        (study_with({"repeats": 3}), "my.yaml: curves[0].repeats = 3: is not a known key; legal keys: explicit, gradient_accumulation_steps, nodes, runs, strong, system, weak, workload"),
+        (study_with(scal="tiny"), "my.yaml: scal = 'tiny': is not a known key; legal keys: accept_missing_runs, compile, curves, "),
+        (study_with({"runs": ...}), "my.yaml: curves[0]: misses the key runs"),
+        (study_with(scale="huge"), "my.yaml: scale = 'huge': legal values: ['tiny', 'full']"),
+        (study_with(plots=["speed_up"]), "my.yaml: plots[0] = 'speed_up': is not a figure; legal values: "),
+        (study_with(study="../other"), "my.yaml: study = '../other': must match "),
+        ({**STUDY, "curves": [CURVE, CURVE]}, "my.yaml: curves = 'emulated_cpu/resnet/n1': two curves have this point; "),
+    ],
+)  # fmt: skip
+def test_each_problem_names_file_key_value_and_what_is_legal(study: dict, expected: str) -> None:
+    assert any(expected in error for error in errors_of(study)), errors_of(study)
+
+
+def test_all_problems_are_reported_at_once() -> None:
+    study = study_with({"workload": "nothing", "system": "nowhere", "weak": ...}, round="0.1", plots=["pie"])
+    errors = errors_of(study)
+    for key in ("round", "plots[0]", "curves[0].workload", "curves[0].system", "curves[0]: needs exactly one"):
+        assert sum(key in error for error in errors) == 1, (key, errors)
+    with pytest.raises(StudyError, match="the study has 5 problems"):
+        load_study(study, config_dir=CONFIG_DIR, file="my.yaml")
+
+
+def test_too_few_runs_are_a_warning_and_labelled() -> None:
+    study = load_study(study_with({"runs": 3}), config_dir=CONFIG_DIR, file="my.yaml")
+    assert [problem.severity for problem in study.warnings] == ["warning"]
+    assert "round 1.1.0 requires 5; points will be labelled incomplete" in str(study.warnings[0])
+
+
+def test_omitted_and_null_keys_mean_the_same() -> None:
+    omitted = load_study(STUDY, config_dir=CONFIG_DIR)
+    null = load_study(study_with({"gradient_accumulation_steps": None}, data_root=None), config_dir=CONFIG_DIR)
+    assert omitted == null
+    assert omitted.data_root == "data"
+
+
+def test_seeds_differ_between_runs_points_and_studies_and_are_stable() -> None:
+    study, other = load_study(STUDY, config_dir=CONFIG_DIR), load_study(study_with(study="b"), config_dir=CONFIG_DIR)
+    seeds = [run_seed(point, run=run) for s in (study, other) for point in s.points for run in range(20)]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 < seed < 2**31 for seed in seeds)
+    assert run_seed(study.points[0], run=0) == 1098163423
+
+
+def test_run_spec_survives_json_and_refuses_what_it_does_not_know() -> None:
+    study = load_study(STUDY, config_dir=CONFIG_DIR)
+    spec = run_spec(study, study.points[1], run=2)
+    assert RunSpec.from_json(spec.to_json()) == spec
+    assert spec.world_size == 2
+    with pytest.raises(ValueError, match=r"unknown fields \['colour'\]"):
+        RunSpec.from_json(spec.to_json().replace('{"accel', '{"colour":1,"accel'))
+    with pytest.raises(ValueError, match="incomplete"):
+        RunSpec.from_json("{}")
+
+
+def test_run_spec_does_not_depend_on_what_does_not_change_the_measurement() -> None:
+    """Else moving data, adding a node count or a run would re-run finished trainings."""
+    study = load_study(STUDY, config_dir=CONFIG_DIR)
+    more = load_study(study_with({"nodes": [1, 2, 4], "runs": 9}, data_root="/elsewhere", title="x"), config_dir=CONFIG_DIR)
+    for point, again in zip(study.points, more.points, strict=False):
+        assert run_spec(study, point, run=1) == run_spec(more, again, run=1)
+
+
+def test_planned_has_a_seed_for_each_run() -> None:
+    record = planned(load_study(STUDY, config_dir=CONFIG_DIR))["points"][1]
+    assert record["nodes"] == 2
+    assert len(record["trial_seeds"]) == record["num_runs"] == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: 1\na: 2\n", "key 'a' is given twice"),
+        ("- 1\n", "must be a mapping"),
+        ("a: [1\n", "is not valid YAML"),
+        (b"a: \xff\n", "is not UTF-8 text"),
+    ],
+)
+def test_unreadable_yaml_is_a_problem_not_a_traceback(tmp_path: Path, text: str | bytes, message: str) -> None:
+    from mlscaling.configuration import read_yaml
+
+    path = tmp_path / "x.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    _, problems = read_yaml(path)
+    assert message in str(problems[0])
+    assert str(path) in str(problems[0])
+
+
+def test_broken_workload_file_is_reported_with_its_path(tmp_path: Path) -> None:
+    for folder in ("workloads", "systems", "rounds", "datasets"):
+        (tmp_path / folder).mkdir()
+        for source in (CONFIG_DIR / folder).glob("*.yaml"):
+            (tmp_path / folder / source.name).write_bytes(source.read_bytes())
+    path = tmp_path / "workloads" / "resnet.yaml"
+    workload = yaml.safe_load(path.read_text())
+    workload["scales"]["tiny"]["dataset"] = "imagenette"
+    path.write_text(yaml.safe_dump(workload))
+    errors = [str(problem) for problem in check_study(STUDY, config_dir=tmp_path)]
+    assert any(f"{path}: scales.tiny.dataset = 'imagenette': there is no dataset" in error for error in errors), errors
