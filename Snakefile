@@ -51,4 +51,4 @@ rule all:
 
 
 onsuccess:
-    print(f"table: {RESULTS}/tables/summary.txt\nreport: {RESULTS}/report.html")
+    print(where_results_are())

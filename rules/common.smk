@@ -37,9 +37,20 @@ def point_of(wildcards):
     )
 
 
-def dataset_of(wildcards):
-    """Dataset that a point trains on."""
-    return point_of(wildcards).settings.dataset
+def prepared_data(name):
+    """A file about the data that a run trains on, `ancient` once the run is there: data prepared anew is the same data.
+
+    Not before: of a job whose inputs are all ancient, Snakemake 9.27 does not see that its output is missing when it
+    makes those inputs anew, so a study whose preparation was interrupted would not go on.
+    """
+
+    def of_run(wildcards):
+        point = point_of(wildcards)
+        file = f"results/datasets/{point.settings.dataset}/{name}"
+        trained = Path(f"{RESULTS}/runs/{point.path}/result_{wildcards.run}.txt").exists()
+        return ancient(file) if trained else file
+
+    return of_run
 
 
 def attempts_dir(wildcards):
@@ -176,3 +187,9 @@ def rcp_files_of_study():
         for file in files
         if file not in ("", "official") and (BASEDIR / file).exists()
     )
+
+
+def where_results_are():
+    """Where to look after a run, as far as it made them."""
+    files = [f"{RESULTS}/tables/summary.txt", f"{RESULTS}/report.html"]
+    return "\n".join(file for file in files if Path(file).exists())

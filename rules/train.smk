@@ -7,12 +7,8 @@ system's limits, the data's folder and the study's other points may change witho
 
 rule train:
     input:
-        manifest=lambda wildcards: ancient(
-            f"results/datasets/{dataset_of(wildcards)}/manifest.json"
-        ),
-        data_dir=lambda wildcards: ancient(
-            f"results/datasets/{dataset_of(wildcards)}/data_dir.txt"
-        ),
+        manifest=prepared_data("manifest.json"),
+        data_dir=prepared_data("data_dir.txt"),
     output:
         log="<results>/runs/<point>/result_{run}.txt",
         record="<results>/runs/<point>/run_{run}.json",
