@@ -41,7 +41,9 @@ def test_constraints_hold_the_pins(name: str) -> None:
 
 def test_a_package_has_one_version() -> None:
     workflow, train = pins("workflow"), pins("train")
-    assert {name: (workflow[name], train[name]) for name in workflow.keys() & train.keys() if workflow[name] != train[name]} == {}
+    assert {
+        name: (workflow[name], train[name]) for name in workflow.keys() & train.keys() if workflow[name] != train[name]
+    } == {}
 
 
 def test_only_training_needs_torch() -> None:

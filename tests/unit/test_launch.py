@@ -84,7 +84,10 @@ def test_emulated_ranks_get_their_environment_and_label_their_output() -> None:
     code = "import os; print(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['LOCAL_RANK'])"
     done = emulate(code)
     assert done.returncode == 0, done.stderr
-    assert sorted(line for line in done.stdout.splitlines() if not line.startswith("emulate:")) == ["0: 0 2 0", "1: 1 2 0"]
+    assert sorted(line for line in done.stdout.splitlines() if not line.startswith("emulate:")) == [
+        "0: 0 2 0",
+        "1: 1 2 0",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,13 @@ def test_one_failing_rank_ends_the_others_at_once(fate: str, status: int) -> Non
 
 
 def test_slurm_geometry_has_the_same_shape_at_every_node_count() -> None:
-    curve = {"workload": "resnet", "system": "emulated_cpu", "nodes": [1, 2, 4], "weak": {"local_batch_size": 64}, "runs": 1}
+    curve = {
+        "workload": "resnet",
+        "system": "emulated_cpu",
+        "nodes": [1, 2, 4],
+        "weak": {"local_batch_size": 64},
+        "runs": 1,
+    }
     study = load_study(
         {"study": "g", "round": "1.1.0", "scale": "tiny", "curves": [curve]}, config_dir=ROOT / "config"
     )  # fmt: skip

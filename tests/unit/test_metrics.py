@@ -89,7 +89,10 @@ def test_epochs_are_sorted_on_their_own_not_by_time():
     assert metrics.epochs_to_converge([50, 36, 35, 34, 30], trimmed=1) == 35
 
 
-@pytest.mark.parametrize(("num", "required", "label"), [(5, 5, "complete"), (6, 5, "complete"), (5, 10, "incomplete, 5 of 10"), (0, 5, "incomplete, 0 of 5")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("num", "required", "label"),
+    [(5, 5, "complete"), (6, 5, "complete"), (5, 10, "incomplete, 5 of 10"), (0, 5, "incomplete, 0 of 5")],
+)
 def test_completeness(num, required, label):
     assert metrics.completeness(num, required=required) == label
 
@@ -144,8 +147,9 @@ def test_reference_scales_to_itself_without_spread():
 
 def test_super_linear_rnnt_is_above_one():
     # MLPerf Training v1.1, Dell XE8545, RNN-T on one and two nodes.
-    one = [106.118817, 109.01705, 98.881667, 105.368483, 107.5673, 108.41975, 102.520033, 104.493517, 108.82845, 114.335117]  # fmt: skip
-    two = [35.406083, 35.38305, 35.366667, 33.474733, 36.04185, 35.353483, 34.113867, 35.403983, 38.428767, 32.855]
+    one = [106.118817, 109.01705, 98.881667, 105.368483, 107.5673, 108.41975, 102.520033, 104.493517, 108.82845]
+    two = [35.406083, 35.38305, 35.366667, 33.474733, 36.04185, 35.353483, 34.113867, 35.403983, 38.428767]
+    one, two = [*one, 114.335117], [*two, 32.855]
     epochs_one, epochs_two = [56, 57, 52, 55, 57, 57, 54, 55, 57, 60], [57, 57, 57, 54, 58, 57, 55, 57, 62, 53]
     parts = decompose(resampled(two, epochs_two, seed="two"), resampled(one, epochs_one, seed="one"), node_ratio=2)
     efficiency = metrics.interval(parts.efficiency)
@@ -199,8 +203,14 @@ def test_interval_covers_the_true_value_about_as_often_as_it_says():
 
 @pytest.mark.parametrize(
     ("low", "high", "significant", "above"),
-    [(1.2, 1.4, True, True), (0.9, 1.1, False, False), (0.7, 0.9, True, False), (1.0, 1.4, False, False), (NAN, NAN, False, False)],
-)  # fmt: skip
+    [
+        (1.2, 1.4, True, True),
+        (0.9, 1.1, False, False),
+        (0.7, 0.9, True, False),
+        (1.0, 1.4, False, False),
+        (NAN, NAN, False, False),
+    ],
+)
 def test_significant_when_the_interval_excludes_one(low, high, significant, above):
     interval = metrics.Interval(value=1, low=low, high=high)
     assert (interval.significant, interval.above_one) == (significant, above)

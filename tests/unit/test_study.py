@@ -130,7 +130,9 @@ def test_run_spec_survives_json_and_refuses_what_it_does_not_know() -> None:
 def test_run_spec_does_not_depend_on_what_does_not_change_the_measurement() -> None:
     """Else moving data, adding a node count or a run would re-run finished trainings."""
     study = load_study(STUDY, config_dir=CONFIG_DIR)
-    more = load_study(study_with({"nodes": [1, 2, 4], "runs": 9}, data_root="/elsewhere", title="x"), config_dir=CONFIG_DIR)
+    more = load_study(
+        study_with({"nodes": [1, 2, 4], "runs": 9}, data_root="/elsewhere", title="x"), config_dir=CONFIG_DIR
+    )
     for point, again in zip(study.points, more.points, strict=False):
         assert run_spec(study, point, run=1) == run_spec(more, again, run=1)
 

@@ -1,0 +1,212 @@
+"""Workloads: full scale is MLPerf's model, names are those of the rules, schedules and loaders are exact."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from importlib import resources
+
+import numpy as np
+import pytest
+import tiny_runs
+import torch
+from mlscaling import schedules
+from mlscaling.workloads import workload_by_name, workload_names
+from mlscaling.workloads.base import Request
+from mlscaling.workloads.resnet import centre_box, random_box
+
+PARAMETERS = {
+    "resnet": 25_557_032,  # torchvision.models.resnet50
+    "bert": 336_226_108,  # transformers.BertForPreTraining of bert-large-uncased
+}
+
+
+def workload(name: str, *, scale: str = "full", **changes):
+    spec = tiny_runs.run_spec(name, scale=scale, **changes)
+    return workload_by_name(name, spec)
+
+
+def full_model(name: str):
+    with torch.device("meta"):
+        return workload(name).model()
+
+
+@pytest.mark.parametrize("name", workload_names())
+def test_full_scale_has_the_references_number_of_parameters(name: str) -> None:
+    assert sum(value.numel() for value in full_model(name).parameters()) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize("name", workload_names())
+def test_full_scale_initialises_exactly_the_tensors_of_the_closed_rules(name: str) -> None:
+    rules = resources.files("mlperf_logging.compliance_checker") / "training_1.1.0" / f"closed_{name}.yaml"
+    block = re.search(r"sorted\(\[(.*?)\]\)", rules.read_text(encoding="utf-8"), re.DOTALL)
+    assert block is not None
+    expected = sorted(re.findall(r'"([^"]+)"', block[1]))
+    assert sorted(workload(name).tensor_names(full_model(name))) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "hyperparameters", "files"),
+    [
+        ("resnet", {}, ["closed_resnet", "closed_resnet_lars"]),
+        ("resnet", {"opt_name": "sgd"}, ["closed_resnet", "closed_resnet_sgd"]),
+        ("bert", {}, ["closed_bert"]),
+    ],
+)
+def test_logged_values_have_every_key_of_the_closed_rules(name: str, hyperparameters, files) -> None:
+    import yaml
+
+    logged = workload(name, hyperparameters=hyperparameters).log_values().keys()
+    by_the_trainer = {"global_batch_size", "weights_initialization", "eval_accuracy"}
+    for file in files:
+        rules = resources.files("mlperf_logging.compliance_checker") / "training_1.1.0" / f"{file}.yaml"
+        keys = {row["KEY"]["NAME"] for row in yaml.safe_load(rules.read_text(encoding="utf-8")) if "KEY" in row}
+        assert keys - by_the_trainer <= logged
+
+
+def test_unknown_workload_is_answered_with_those_that_exist() -> None:
+    with pytest.raises(ValueError, match=r"workload 'resnet50' is unknown; known: bert, resnet"):
+        workload_by_name("resnet50", tiny_runs.run_spec("resnet"))
+
+
+def test_unknown_size_is_answered_with_those_that_exist() -> None:
+    with pytest.raises(ValueError, match=r"unknown keys widht; known: .*width"):
+        workload("resnet", model={"widht": 2})
+
+
+def test_missing_hyperparameter_names_batch_and_key() -> None:
+    spec = tiny_runs.run_spec("resnet", global_batch_size=64)
+    spec = dataclasses.replace(spec, hyperparameters={"opt_name": "sgd"})
+    with pytest.raises(ValueError, match=r"'opt_weight_decay' is missing for global_batch_size 64"):
+        workload_by_name("resnet", spec).optimizer(torch.nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("name", workload_names())
+@pytest.mark.parametrize("scale", ["tiny", "full"])
+def test_every_configured_batch_size_has_a_whole_recipe(name: str, scale: str) -> None:
+    records = tiny_runs.configuration("workloads", name)["scales"][scale]["hyperparameters"]
+    for record in records:
+        found = workload(name, scale=scale, global_batch_size=record["global_batch_size"])
+        base = record["opt_base_learning_rate"]
+        assert found.optimizer(torch.nn.Linear(2, 2)).param_groups[0]["lr"] == base
+        factor = found.schedule()
+        horizon = record.get("max_epochs", 0) * found.steps_per_epoch or record["max_samples"] // found.spec.global_batch_size
+        rates = [factor(step) for step in range(0, horizon, max(1, horizon // 500))]
+        assert max(rates) <= 1
+        assert max(rates) > 0.8, "the learning rate nearly reaches its base"
+        assert rates[-1] < 0.35, "and has decayed when the run gives up"
+
+
+@pytest.mark.parametrize(
+    ("step", "expected"),
+    [(0, 0.25), (3, 1.0), (4, 0.01 + 0.99 * 0.9**2), (8, 0.01 + 0.99 * 0.5**2), (13, 0.01), (99, 0.01)],
+)
+def test_polynomial_schedule(step: int, expected: float) -> None:
+    factor = schedules.warmup_then_polynomial(warmup_steps=4, decay_steps=10, power=2, end_factor=0.01)
+    assert factor(step) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("start_step", "step", "expected"),
+    [(0, 0, 0.1), (0, 8, 0.9), (0, 9, 0.9), (0, 49, 0.5), (0, 99, 0.0), (0, 150, 0.0), (-5, 0, 0.6), (-5, 4, 0.95)],
+)
+def test_linear_schedule_may_begin_within_its_warmup(start_step: int, step: int, expected: float) -> None:
+    factor = schedules.warmup_within_linear_decay(start_step=start_step, warmup_steps=10, training_steps=100)
+    assert factor(step) == pytest.approx(expected)
+
+
+def test_scaled_resnet_is_resnet50_but_for_its_width() -> None:
+    with torch.device("meta"):
+        narrow = workload("resnet", scale="tiny").model()
+    full = full_model("resnet")
+    assert [name for name, _ in narrow.named_parameters()] == [name for name, _ in full.named_parameters()]
+    shapes = zip(narrow.parameters(), full.parameters(), strict=True)
+    widths = {large.shape[0] // small.shape[0] for small, large in shapes if large.shape[0] > 1000 or large.ndim == 4}
+    assert widths == {8, 100}, "an eighth everywhere; one hundredth of the classes"
+    assert full.layer2[0].conv2.stride == (2, 2), "v1.5: the 3×3 convolution strides"
+    assert full.layer2[0].conv1.stride == (1, 1)
+
+
+def test_crops_are_inside_and_follow_the_draws() -> None:
+    draws = np.random.default_rng(0).random((500, 40))
+    for row in draws:
+        left, top, right, bottom = random_box((200, 100), draws=row, scale_min=0.08, ratio_max=4 / 3)
+        assert 0 <= left < right <= 200
+        assert 0 <= top < bottom <= 100
+        area = (right - left) * (bottom - top) / 20_000
+        assert 0.07 < area <= 1
+        assert 0.7 < (right - left) / (bottom - top) < 1.4
+    assert random_box((9, 9), draws=np.zeros(40), scale_min=1.0, ratio_max=1.0) == (0, 0, 9, 9)
+
+
+def test_a_crop_that_never_fits_is_the_central_square() -> None:
+    assert random_box((1000, 10), draws=np.full(40, 0.999), scale_min=0.9, ratio_max=4 / 3) == (495, 0, 505, 10)
+    assert centre_box((256, 512), share=224 / 256) == (16, 144, 240, 368)
+
+
+def test_images_depend_on_seed_epoch_and_sample_only(digits) -> None:
+    spec = tiny_runs.run_spec("resnet", data_dir=digits)
+    train = workload_by_name("resnet", spec).samples("train")
+    images, classes = train[Request(3, np.array([5, 700, 1535]))]
+    assert images.shape == (3, 3, 32, 32)
+    assert images.dtype == torch.uint8
+    assert images.is_contiguous(memory_format=torch.channels_last)
+    again, _ = train[Request(3, np.array([1535, 5]))]
+    assert torch.equal(again, images[[2, 0]])
+    assert classes.tolist() == [0, 4, 9]
+    others = [
+        train[Request(4, np.array([5]))][0],
+        workload_by_name("resnet", dataclasses.replace(spec, seed=99)).samples("train")[Request(3, np.array([5]))][0],
+    ]
+    assert all(not torch.equal(other, images[:1]) for other in others)
+    val = workload_by_name("resnet", spec).samples("eval")
+    assert torch.equal(val[Request(0, np.array([7]))][0], val[Request(1, np.array([7]))][0])
+
+
+def test_shards_give_the_same_rows_held_in_memory_or_read_from_disk(articles, monkeypatch) -> None:
+    from mlscaling.workloads import bert
+
+    held = bert.PretrainingSamples(articles, split="train")
+    monkeypatch.setattr(bert, "HELD_BYTES", 0)
+    streamed = bert.PretrainingSamples(articles, split="train")
+    request = Request(0, np.array([3071, 0, 1535, 1536, 1535]))
+    assert len(held) == len(streamed) == 3072
+    for one, other in zip(held[request], streamed[request], strict=True):
+        assert torch.equal(one, other)
+        assert one.dtype == torch.int64
+
+
+@pytest.mark.parametrize(("name", "totals", "quality"), [("resnet", [8, 6], 0.75), ("bert", [4, 20, 5], 0.25)])
+def test_quality_is_a_ratio_of_counts(name: str, totals, quality: float) -> None:
+    assert workload(name).quality(totals) == quality
+
+
+@pytest.mark.parametrize("name", workload_names())
+def test_full_scale_takes_an_optimiser_step_on_one_real_shaped_sample(name: str) -> None:
+    """BERT with its real hidden sizes but two layers: 24 would need 5 GiB for nothing new."""
+    found = workload(name, model={"num_hidden_layers": 2} if name == "bert" else {})
+    torch.manual_seed(0)
+    model = found.model().train()
+    optimizer = found.optimizer(model)
+    before = [value.detach().clone() for value in model.parameters()]
+    loss = found.loss(model, BATCHES[name]())
+    loss.backward()
+    optimizer.step()
+    assert torch.isfinite(loss)
+    changed = [not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True)]
+    assert sum(changed) > 0.3 * len(changed)
+    assert all(torch.isfinite(value).all() for value in model.parameters())
+
+
+def image_batch():
+    return torch.randint(0, 256, (2, 3, 224, 224), dtype=torch.uint8), torch.tensor([1, 999])
+
+
+def sequence_batch():
+    tokens = torch.randint(5, 30522, (1, 512))
+    ones = torch.ones_like(tokens)
+    positions, labels = torch.arange(76)[None], torch.randint(5, 30522, (1, 76))
+    return tokens, ones, ones, positions, labels, torch.tensor([1])
+
+
+BATCHES = {"resnet": image_batch, "bert": sequence_batch}

@@ -1,0 +1,141 @@
+"""Runs at the tiny scale for tests: their data, their specs, and how their ranks are started."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from mlscaling.datasets.preparation import prepare_dataset
+from mlscaling.spec import DatasetSpec, RunSpec
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ROOT / "workflow" / "scripts"
+
+RANK = """
+import sys
+from pathlib import Path
+from mlscaling.spec import RunSpec
+from mlscaling.trainer import main_rank
+sys.exit(main_rank(RunSpec.from_file(Path(sys.argv[1])), Path(sys.argv[2])))
+"""
+
+
+def configuration(kind: str, name: str) -> dict[str, Any]:
+    """A file of `config/`."""
+    values: dict[str, Any] = yaml.safe_load((ROOT / "config" / kind / f"{name}.yaml").read_text(encoding="utf-8"))
+    return values
+
+
+def dataset_spec(name: str, **changes: Any) -> DatasetSpec:
+    """A dataset as `config/datasets/` describes it; options may be changed."""
+    spec = DatasetSpec(name=name, **configuration("datasets", name))
+    options = {**spec.options, **changes.pop("options", {})}
+    return dataclasses.replace(spec, options=options, **changes)
+
+
+def prepared(name: str, folder: Path) -> Path:
+    """Prepared tiny data."""
+    prepare_dataset(
+        dataset_spec(name),
+        raw_dir=folder / "raw" / name,
+        data_dir=folder / name,
+        manifest=folder / f"{name}.manifest.json",
+    )
+    return folder / name
+
+
+def run_spec(workload: str, *, scale: str = "tiny", data_dir: Path | str = "", **changes: Any) -> RunSpec:
+    """A run on one rank, with the configuration's smallest batch; `hyperparameters` and `model` are added to it."""
+    values = configuration("workloads", workload)
+    settings = values["scales"][scale]
+    size = changes.pop("global_batch_size", settings["hyperparameters"][0]["global_batch_size"])
+    record = next(record for record in settings["hyperparameters"] if record["global_batch_size"] == size)
+    nodes, per_node = changes.pop("nodes", 1), changes.pop("accelerators_per_node", 1)
+    steps = changes.pop("gradient_accumulation_steps", 1)
+    hyperparameters = {name: value for name, value in record.items() if name != "global_batch_size"}
+    return RunSpec(
+        **{
+            "study": "test",
+            "system": "emulated_cpu",
+            "workload": workload,
+            "scale": scale,
+            "mlperf_benchmark": values["mlperf_benchmark"],
+            "round": "1.1.0",
+            "division": "open",
+            "nodes": nodes,
+            "accelerators_per_node": per_node,
+            "cpus_per_accelerator": 1,
+            "device": "cpu",
+            "emulated": True,
+            "global_batch_size": size,
+            "local_batch_size": size // (nodes * per_node * steps),
+            "gradient_accumulation_steps": steps,
+            "run": 0,
+            "seed": 1234,
+            "data_dir": str(data_dir),
+            **{name: settings[name] for name in ("train_samples", "eval_samples", "evaluate_every_samples", "target")},
+            "convergence_unit": values["convergence_unit"],
+            "quality_mode": values["quality"]["mode"],
+            "model": {**settings.get("model", {}), **changes.pop("model", {})},
+            "hyperparameters": {**hyperparameters, **changes.pop("hyperparameters", {})},
+            **changes,
+        }
+    )
+
+
+def trained(spec: RunSpec, log: Path) -> list[dict[str, Any]]:
+    """Train with one process for each rank and return the log's events."""
+    spec_file = log.with_suffix(".json")
+    spec_file.write_text(spec.to_json(), encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(SCRIPTS), "OMP_NUM_THREADS": "1"}
+    port = str(free_port())
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK, str(spec_file), str(log)],
+            env=environment | rank_variables(spec, rank=rank, port=port),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(spec.world_size)
+    ]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * spec.world_size, "\n".join(outputs)
+    return events(log)
+
+
+def rank_variables(spec: RunSpec, *, rank: int, port: str) -> dict[str, str]:
+    """torchrun's variables of one rank."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": str(spec.world_size),
+        "LOCAL_RANK": str(rank % spec.accelerators_per_node),
+        "LOCAL_WORLD_SIZE": str(spec.accelerators_per_node),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def events(log: Path) -> list[dict[str, Any]]:
+    """The MLLOG events of a log; every line is one."""
+    return [json.loads(line.removeprefix(":::MLLOG ")) for line in log.read_text(encoding="utf-8").splitlines()]
+
+
+def series(found: list[dict[str, Any]]) -> list[tuple[int, float]]:
+    """`epoch_num` and value of every evaluation."""
+    return [(event["metadata"]["epoch_num"], event["value"]) for event in found if event["key"] == "eval_accuracy"]
