@@ -8,10 +8,10 @@ BIN := $(VENV)/bin
 SNAKEMAKE := PATH="$(abspath $(BIN)):$$PATH" $(abspath $(BIN))/snakemake --profile $(PROFILE)
 STUDY = $(shell sed -n 's/^study: *\([^ \#]*\).*/\1/p' config/config.yaml)
 
-.PHONY: help study test lint benchmarks lock clean
+.PHONY: help study test lint benchmarks config-reference lock clean
 
 help:                    ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 study: $(VENV)/workflow $(VENV)/train ## run the default study and print its table and the report's path
 	@$(SNAKEMAKE)
@@ -26,6 +26,10 @@ lint: $(VENV)/dev        ## only the checks of style and types
 
 benchmarks: $(VENV)/workflow $(VENV)/train ## print the speed ratios; needs two idle cores
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+config-reference: $(VENV)/dev ## write config/README.md anew from the schemas
+	PYTHONPATH=workflow/scripts $(BIN)/python -c "from mlscaling.reference import config_reference as text; print(text(), end='')" \
+	  > config/README.md.new && mv config/README.md.new config/README.md
 
 lock: $(VENV)/dev        ## write envs/constraints.txt anew from what is installed
 	$(BIN)/python -m pip freeze --exclude-editable | sort -f > envs/constraints.txt

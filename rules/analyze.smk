@@ -29,7 +29,6 @@ rule make_plan:
         "../envs/workflow.yaml"
     params:
         planned=planned(STUDY),
-        warnings=[str(problem) for problem in STUDY.warnings],
     message:
         "Planning study {STUDY.name}."
     script:
@@ -43,10 +42,12 @@ rule plan:
         "<results>/logs/plan.log",
     conda:
         "../envs/workflow.yaml"
+    params:
+        warnings=[str(problem) for problem in STUDY.warnings],
     message:
         "The plan of study {STUDY.name}."
-    shell:
-        "column -t -s '\t' {input.plan:q} 2> {log:q}"
+    script:
+        "../workflow/scripts/print_plan.py"
 
 
 rule make_runs_table:

@@ -47,7 +47,9 @@ def prepared_data(name):
     def of_run(wildcards):
         point = point_of(wildcards)
         file = f"results/datasets/{point.settings.dataset}/{name}"
-        trained = Path(f"{RESULTS}/runs/{point.path}/result_{wildcards.run}.txt").exists()
+        trained = Path(
+            f"{RESULTS}/runs/{point.path}/result_{wildcards.run}.txt"
+        ).exists()
         return ancient(file) if trained else file
 
     return of_run

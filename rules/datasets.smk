@@ -22,7 +22,9 @@ rule prepare_dataset:
         mem_mb=2000,
         runtime=720,
     params:
-        spec=lambda wildcards: json.dumps(dataclasses.asdict(STUDY.datasets[wildcards.dataset]), sort_keys=True),
+        spec=lambda wildcards: json.dumps(
+            dataclasses.asdict(STUDY.datasets[wildcards.dataset]), sort_keys=True
+        ),
         raw_dir=lambda wildcards: f"{STUDY.raw_root}/{wildcards.dataset}",
         data_dir=lambda wildcards: f"{STUDY.data_root}/{wildcards.dataset}",
     message:

@@ -1,4 +1,4 @@
-"""Import budget: each Slurm job parses the Snakefile again, so parsing must stay light; the library knows no snakemake."""
+"""Import budget: each Slurm job parses the Snakefile again, so that must stay light; the library knows no snakemake."""
 
 from __future__ import annotations
 

@@ -60,7 +60,10 @@ def test_manifest_tells_everything_and_no_time(tiny) -> None:
     assert manifest["bytes"] > 100_000
     for name, known in manifest["raw"].items():
         path = folder / "raw" / name
-        assert known == {"sha256": raw.digests(path, algorithms=["sha256"])["sha256"], "size_bytes": path.stat().st_size}
+        assert known == {
+            "sha256": raw.digests(path, algorithms=["sha256"])["sha256"],
+            "size_bytes": path.stat().st_size,
+        }
 
 
 def test_equal_requests_give_equal_bytes(tiny, tmp_path: Path) -> None:
@@ -328,7 +331,9 @@ def made(num_articles: int = 60, *, seed: int = 0, limits: Limits = LIMITS) -> t
     texts = []
     for number in range(num_articles):
         first = 5 + 16 * number
-        texts.append([[first + draw.randrange(16) for _ in range(draw.randint(3, 9))] for _ in range(draw.randint(1, 12))])
+        texts.append(
+            [[first + draw.randrange(16) for _ in range(draw.randint(3, 9))] for _ in range(draw.randint(1, 12))]
+        )
     return texts, list(examples(texts, limits=limits, vocabulary=VOCABULARY, draw=draw))
 
 

@@ -113,7 +113,7 @@ def test_seeds_differ_between_runs_points_and_studies_and_are_stable() -> None:
     seeds = [run_seed(point, run=run) for s in (study, other) for point in s.points for run in range(20)]
     assert len(set(seeds)) == len(seeds)
     assert all(0 < seed < 2**31 for seed in seeds)
-    assert run_seed(study.points[0], run=0) == 1098163423
+    assert run_seed(study.points[0], run=0) == 1560527655
 
 
 def test_run_spec_survives_json_and_refuses_what_it_does_not_know() -> None:

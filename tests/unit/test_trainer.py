@@ -111,7 +111,10 @@ def test_unknown_device_and_absent_gpu(monkeypatch) -> None:
         # Every second epoch, three epochs at most: one block.
         ({"evaluate_every_samples": 3072}, {"num_steps": 2 * 24, "nums": [1, 2], "units": 2, "samples": 3072}),
         # The batch does not divide the epoch: one more, filled step.
-        ({"train_samples": 1500, "evaluate_every_samples": 1500}, {"num_steps": 72, "nums": [1], "units": 1, "samples": 1500}),
+        (
+            {"train_samples": 1500, "evaluate_every_samples": 1500},
+            {"num_steps": 72, "nums": [1], "units": 1, "samples": 1500},
+        ),
         # Counted in samples, rounded up to whole steps.
         (
             {"convergence_unit": "samples", "evaluate_every_samples": 100, "hyperparameters": {"max_samples": 640}},
@@ -137,7 +140,10 @@ def test_plan(changes, expected) -> None:
     [
         ({"local_batch_size": 60}, "global_batch_size 64 is not local_batch_size 60 × 1 ranks"),
         ({"evaluate_every_samples": 1000}, "evaluate_every_samples 1000 is no multiple of train_samples 1536"),
-        ({"hyperparameters": {}}, "global_batch_size 64: hyper-parameter 'max_epochs', where the run gives up, is missing"),
+        (
+            {"hyperparameters": {}},
+            "global_batch_size 64: hyper-parameter 'max_epochs', where the run gives up, is missing",
+        ),
     ],
 )
 def test_specs_that_cannot_be_trained(changes, message: str) -> None:
@@ -148,7 +154,13 @@ def test_specs_that_cannot_be_trained(changes, message: str) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "quality", "expected"),
-    [("max", 0.97, True), ("max", 0.9699, False), ("min", 0.97, True), ("min", 0.98, False), ("max", float("nan"), False)],
+    [
+        ("max", 0.97, True),
+        ("max", 0.9699, False),
+        ("min", 0.97, True),
+        ("min", 0.98, False),
+        ("max", float("nan"), False),
+    ],
 )
 def test_reached(mode: str, quality: float, expected: bool) -> None:
     spec = tiny_runs.run_spec("resnet", target=0.97, quality_mode=mode)
@@ -242,7 +254,9 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(articles: Path) -> N
 
 def test_bfloat16_autocast_changes_the_arithmetic_but_not_the_weights_type(articles: Path) -> None:
     spec = small("bert", articles)
-    exact, rounded = (stepped(dataclasses.replace(spec, options={"precision": name})) for name in ("float32", "bfloat16"))
+    exact, rounded = (
+        stepped(dataclasses.replace(spec, options={"precision": name})) for name in ("float32", "bfloat16")
+    )
     assert {value.dtype for value in rounded} == {torch.float32}
     assert any(not torch.equal(one, other) for one, other in zip(exact, rounded, strict=True))
     assert all(torch.allclose(one, other, atol=0.05) for one, other in zip(exact, rounded, strict=True))
@@ -268,7 +282,8 @@ def test_an_aborted_run_is_valid_data_in_the_order_of_the_rules(few_digits: Path
     assert trainer.train(spec, log_file=tmp_path / "log.txt") == "aborted"
     found = tiny_runs.events(tmp_path / "log.txt")
     keys = [event["key"] for event in found if event["key"] != "weights_initialization"]
-    block = "block_start epoch_start epoch_stop block_stop eval_start eval_accuracy eval_stop tracked_stats".split()
+    block = ["block_start", "epoch_start", "epoch_stop", "block_stop"]
+    block += ["eval_start", "eval_accuracy", "eval_stop", "tracked_stats"]
     assert keys[:5] == [f"submission_{key}" for key in ("benchmark", "division", "org", "platform", "status")]
     assert keys[5:7] == ["cache_clear", "init_start"]
     start = keys.index("run_start")
@@ -294,9 +309,14 @@ def test_bert_counts_samples(articles: Path, tmp_path: Path, scale: int) -> None
     trainer.train(spec, log_file=tmp_path / "log.txt")
     found = tiny_runs.events(tmp_path / "log.txt")
     evaluations = [event["metadata"] for event in found if event["key"] == "eval_accuracy"]
-    assert [(row["epoch_num"], row["samples_count"]) for row in evaluations] == [(n, n) for n in (128 * scale, 256 * scale)]
+    assert [(row["epoch_num"], row["samples_count"]) for row in evaluations] == [
+        (n, n) for n in (128 * scale, 256 * scale)
+    ]
     blocks = [event["metadata"] for event in found if event["key"] == "block_start"]
-    assert [(row["first_epoch_num"], row["epoch_count"]) for row in blocks] == [(0, 128 * scale), (128 * scale, 128 * scale)]
+    assert [(row["first_epoch_num"], row["epoch_count"]) for row in blocks] == [
+        (0, 128 * scale),
+        (128 * scale, 128 * scale),
+    ]
 
 
 def test_the_run_stops_at_the_first_evaluation_that_reaches_the_target(few_digits: Path, tmp_path: Path) -> None:
@@ -331,7 +351,9 @@ def test_data_of_another_size_is_refused(few_digits: Path, tmp_path: Path, split
 
 
 @pytest.mark.parametrize("workload", ["resnet", "bert"])
-def test_equal_runs_evaluate_alike_and_other_seeds_do_not(workload: str, request, few_digits: Path, tmp_path: Path) -> None:
+def test_equal_runs_evaluate_alike_and_other_seeds_do_not(
+    workload: str, request, few_digits: Path, tmp_path: Path
+) -> None:
     data = few_digits if workload == "resnet" else request.getfixturevalue("articles")
     spec = small(workload, data, **(FEW if workload == "resnet" else {}))
     found = []

@@ -90,7 +90,9 @@ def test_every_configured_batch_size_has_a_whole_recipe(name: str, scale: str) -
         base = record["opt_base_learning_rate"]
         assert found.optimizer(torch.nn.Linear(2, 2)).param_groups[0]["lr"] == base
         factor = found.schedule()
-        horizon = record.get("max_epochs", 0) * found.steps_per_epoch or record["max_samples"] // found.spec.global_batch_size
+        horizon = (
+            record.get("max_epochs", 0) * found.steps_per_epoch or record["max_samples"] // found.spec.global_batch_size
+        )
         rates = [factor(step) for step in range(0, horizon, max(1, horizon // 500))]
         assert max(rates) <= 1
         assert max(rates) > 0.8, "the learning rate nearly reaches its base"
@@ -121,7 +123,7 @@ def test_scaled_resnet_is_resnet50_but_for_its_width() -> None:
     full = full_model("resnet")
     assert [name for name, _ in narrow.named_parameters()] == [name for name, _ in full.named_parameters()]
     shapes = zip(narrow.parameters(), full.parameters(), strict=True)
-    widths = {large.shape[0] // small.shape[0] for small, large in shapes if large.shape[0] > 1000 or large.ndim == 4}
+    widths = {large.shape[0] // small.shape[0] for small, large in shapes if large.shape[0] >= 1000 or large.ndim == 4}
     assert widths == {8, 100}, "an eighth everywhere; one hundredth of the classes"
     assert full.layer2[0].conv2.stride == (2, 2), "v1.5: the 3×3 convolution strides"
     assert full.layer2[0].conv1.stride == (1, 1)
@@ -183,8 +185,8 @@ def test_quality_is_a_ratio_of_counts(name: str, totals, quality: float) -> None
 
 @pytest.mark.parametrize("name", workload_names())
 def test_full_scale_takes_an_optimiser_step_on_one_real_shaped_sample(name: str) -> None:
-    """BERT with its real hidden sizes but two layers: 24 would need 5 GiB for nothing new."""
-    found = workload(name, model={"num_hidden_layers": 2} if name == "bert" else {})
+    """BERT with its real hidden sizes but one layer: 24 would need 5 GiB for nothing new."""
+    found = workload(name, model={"num_hidden_layers": 1} if name == "bert" else {})
     torch.manual_seed(0)
     model = found.model().train()
     optimizer = found.optimizer(model)

@@ -68,9 +68,9 @@ def rank_processes(folder: Path) -> list[int]:
                 command = (entry / "cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if b"rank" in command and any(str(folder / "spec.json").encode() in word for word in command):
-                if b"emulate" not in command:
-                    found.append(int(entry.name))
+            mine = any(str(folder / "spec.json").encode() in word for word in command)
+            if mine and b"rank" in command and b"emulate" not in command:
+                found.append(int(entry.name))
     return sorted(found)
 
 

@@ -6,7 +6,7 @@ Defaults are applied here and nowhere else: Snakemake does not apply a schema's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -140,17 +140,20 @@ def _problem_of(error: Any, *, file: str) -> Problem:
         missing = [name for name in legal if name not in value]
         message = f"misses the key{'s' * (len(missing) > 1)} {', '.join(missing)}"
         return Problem(file=file, key=key, value=None, message=message)
-    messages = {
-        "enum": f"legal values: {legal}",
-        "type": f"must be of type {legal if isinstance(legal, str) else ' or '.join(legal)}",
-        "minimum": f"must be at least {legal}",
-        "exclusiveMinimum": f"must be greater than {legal}",
-        "minItems": f"needs at least {legal} entry",
-        "minLength": "must not be empty",
-        "uniqueItems": "has the same entry twice",
-        "pattern": f"must match {legal}",
-    }
-    return Problem(file=file, key=key, value=value, message=messages.get(rule, error.message))
+    return Problem(file=file, key=key, value=value, message=_LEGAL.get(rule, lambda _: error.message)(legal))
+
+
+_LEGAL: dict[str, Callable[[Any], str]] = {
+    "enum": lambda legal: f"legal values: {legal}",
+    "type": lambda legal: f"must be of type {legal if isinstance(legal, str) else ' or '.join(legal)}",
+    "minimum": lambda legal: f"must be at least {legal}",
+    "exclusiveMinimum": lambda legal: f"must be greater than {legal}",
+    "minItems": lambda legal: f"needs at least {legal} entry",
+    "minLength": lambda _: "must not be empty",
+    "uniqueItems": lambda _: "has the same entry twice",
+    "pattern": lambda legal: f"must match {legal}",
+}
+"""Rule of JSON Schema → what to tell a person, given the rule's value."""
 
 
 def _others(unknown: list[str]) -> str:

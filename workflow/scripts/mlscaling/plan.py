@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -85,14 +85,30 @@ def _number(value: float) -> str:
     return "unknown" if math.isnan(value) else f"{value:.3g}"
 
 
-def plan_text(rows: list[dict[str, str]]) -> str:
+def plan_text(rows: Sequence[Mapping[str, str]]) -> str:
     """Rows as tab-separated text with a header."""
     lines = ["\t".join(COLUMNS), *("\t".join(row[name] for name in COLUMNS) for row in rows)]
     return "\n".join(lines) + "\n"
 
 
-def total_hours(rows: list[dict[str, str]]) -> str:
+def read_plan(text: str) -> list[dict[str, str]]:
+    """Inverse of `plan_text`."""
+    header, *lines = (line.split("\t") for line in text.splitlines())
+    return [dict(zip(header, line, strict=True)) for line in lines]
+
+
+def aligned_plan(rows: Sequence[Mapping[str, str]], *, warnings: Sequence[str]) -> str:
+    """Rows as aligned columns for a terminal, with the total cost and what will be labelled."""
+    names = {name: name.replace("_", " ") for name in COLUMNS if name not in ("accelerators", "local_batch_size")}
+    widths = {name: max(len(title), *(len(row[name]) for row in rows)) for name, title in names.items()}
+    lines = ["  ".join(title.ljust(widths[name]) for name, title in names.items())]
+    lines += ["  ".join(row[name].ljust(widths[name]) for name in names) for row in rows]
+    return "\n".join([*(line.rstrip() for line in lines), "", total_hours(rows), *warnings]) + "\n"
+
+
+def total_hours(rows: Sequence[Mapping[str, str]]) -> str:
     """Sum of the known costs, with what it leaves out."""
     known = [float(row["accelerator_hours"]) for row in rows if row["accelerator_hours"] != "unknown"]
     unknown = len(rows) - len(known)
-    return f"{sum(known):.3g} accelerator-hours at least" + (f", and {unknown} points of unknown cost" if unknown else "")
+    total = f"{sum(known):.3g} accelerator-hours at least"
+    return f"{total}, and {unknown} points of unknown cost" if unknown else total

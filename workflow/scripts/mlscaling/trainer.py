@@ -1,0 +1,262 @@
+"""The timed training loop of every workload, its MLLOG events and where it stops.
+
+Events and their order follow the round's rules (mlperf_logging, `compliance_checker/training_*/common.yaml`). Data is
+touched only between `run_start` and `run_stop`; the model is built before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mlscaling import distributed
+from mlscaling.distributed import Ranks
+from mlscaling.loaders import EvalRequests, TrainRequests, loader, on_device
+from mlscaling.mlperf.log import RunLog
+from mlscaling.spec import RunSpec
+from mlscaling.stopping import Plan, plan, reached
+from mlscaling.workloads import workload_by_name
+from mlscaling.workloads.base import Batch, Evaluation, Samples, Workload
+
+Status = Literal["success", "aborted"]
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+EVAL_BATCH_SIZE = 128
+
+
+class Training:
+    """A model in training: built before the run starts, stepped inside it."""
+
+    def __init__(self, spec: RunSpec, *, workload: Workload, place: Ranks, device: torch.device) -> None:
+        self.spec = spec
+        self.workload = workload
+        self.device = device
+        torch.manual_seed(spec.seed)  # the same weights on all ranks, whatever their number
+        self.model = workload.model().to(device)
+        self.optimizer = workload.optimizer(self.model)
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, workload.schedule())
+        self.stepped = self._wrapped()
+        torch.manual_seed((spec.seed + 1_000_003 * (place.rank + 1)) % 2**63)  # dropout differs between ranks
+        precision = str(spec.options.get("precision", "float32"))
+        if precision not in PRECISIONS:
+            raise ValueError(f"option precision {precision!r} is unknown; legal: {', '.join(PRECISIONS)}")
+        self._precision = PRECISIONS[precision]
+
+    def _wrapped(self) -> nn.Module:
+        wrapped: nn.Module = self.model
+        if not distributed.is_alone():
+            # Buffers are averaged before each evaluation instead of broadcast in each forward pass.
+            wrapped = DistributedDataParallel(wrapped, forward_sync_buffers=False, gradient_as_bucket_view=True)
+        return torch.compile(wrapped) if self.spec.options.get("compile") else wrapped  # type: ignore[return-value]
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self._precision is torch.float32:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self._precision)
+
+    def train(self, batches: Iterator[Batch], *, num_steps: int) -> None:
+        """Take optimiser steps; gradients meet other ranks' only in the last pass of a step."""
+        self.stepped.train()
+        num_passes = self.spec.gradient_accumulation_steps
+        for _ in range(num_steps):
+            for number in range(num_passes):
+                is_last = number == num_passes - 1
+                with contextlib.nullcontext() if is_last else self._unsynchronized():
+                    self._backward(next(batches), num_passes=num_passes)
+            self.optimizer.step()
+            self.schedule.step()
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def _backward(self, batch: Batch, *, num_passes: int) -> None:
+        with self._autocast():
+            loss = self.workload.loss(self.stepped, on_device(batch, self.device))
+        torch.autograd.backward(loss if num_passes == 1 else loss / num_passes)
+
+    def _unsynchronized(self) -> AbstractContextManager[Any]:
+        if distributed.is_alone():
+            return contextlib.nullcontext()
+        return self.stepped.no_sync()  # type: ignore[operator, no-any-return]
+
+    @torch.no_grad()
+    def evaluate(self, batches: Iterator[Batch]) -> Evaluation:
+        """Exact quality over all ranks.
+
+        Raises:
+            ValueError: if the evaluated samples are not exactly `eval_samples`.
+        """
+        distributed.average_buffers(self.model)
+        self.model.eval()
+        with self._autocast():
+            shares = (on_device(batch, self.device) for batch in batches)
+            found = self.workload.evaluate(self.model, shares, device=self.device)
+        if found.num_samples != self.spec.eval_samples:
+            raise ValueError(
+                f"evaluated {found.num_samples} samples, the run has eval_samples {self.spec.eval_samples}"
+            )
+        return found
+
+
+def train(spec: RunSpec, *, log_file: Path) -> Status:
+    """Train until the target or the horizon; rank 0 writes the log.
+
+    Returns:
+        `success` at the target, `aborted` at the horizon: both are valid data.
+    Raises:
+        ValueError: for a spec that cannot be trained as it is, before the run starts.
+    """
+    place = distributed.ranks(world_size=spec.world_size)
+    steps = plan(spec)
+    workload = workload_by_name(spec.workload, spec)
+    log = RunLog(log_file if place.is_first else None)
+    log.events(submission(spec))
+    log.event("cache_clear", False)  # dropping the page cache needs root; honest in the open division
+    log.start("init_start")
+    device = distributed.device_of(spec.device, local_rank=place.local_rank)
+    configure(spec, device=device)
+    distributed.join(place, device=device)
+    training = Training(spec, workload=workload, place=place, device=device)
+    log.events(settings(spec) | dict(workload.log_values()))
+    for name in workload.tensor_names(training.model):
+        log.event("weights_initialization", None, tensor=name)
+    log.stop("init_stop")
+    distributed.wait_for_all(device)
+    log.start("run_start")
+    status = run_blocks(training, steps, place=place, log=log)
+    log.stop("run_stop", None, status=status)
+    log.close()
+    return status
+
+
+def run_blocks(training: Training, steps: Plan, *, place: Ranks, log: RunLog) -> Status:
+    """Train and evaluate, block after block; the first touch of data."""
+    spec = training.spec
+    batches, shares = loaders(training, place=place, num_steps=steps.num_steps)
+    for block in range(steps.num_blocks):
+        throughput = train_block(training, batches, steps, block=block, log=log)
+        trained = steps.trained_units(block)
+        log.start("eval_start", None, epoch_num=trained)
+        found = training.evaluate(iter(shares))
+        log.event("eval_accuracy", found.quality, epoch_num=trained, samples_count=steps.trained_samples(block))
+        log.stop("eval_stop", None, epoch_num=trained)
+        log.event("tracked_stats", {"throughput": throughput}, step=trained)
+        if place.is_first:
+            print(progress(spec, trained=trained, quality=found.quality, throughput=throughput), flush=True)
+        if reached(spec, found.quality):
+            return "success"
+    return "aborted"
+
+
+def train_block(training: Training, batches: Iterator[Batch], steps: Plan, *, block: int, log: RunLog) -> float:
+    """Train until the next evaluation; training samples per second over all ranks."""
+    epoch_nums = steps.epoch_nums(block)
+    log.start(
+        "block_start", None, first_epoch_num=epoch_nums[0], epoch_count=steps.epochs_per_block * steps.units_per_epoch
+    )
+    begin = time.perf_counter()
+    for epoch_num in epoch_nums:
+        log.start("epoch_start", None, epoch_num=epoch_num)
+        training.train(batches, num_steps=steps.steps_per_epoch)
+        log.stop("epoch_stop", None, epoch_num=epoch_num)
+    if training.device.type == "cuda":
+        torch.cuda.synchronize(training.device)
+    seconds = time.perf_counter() - begin
+    log.stop("block_stop", None, first_epoch_num=epoch_nums[0])
+    return len(epoch_nums) * steps.steps_per_epoch * training.spec.global_batch_size / seconds
+
+
+def loaders(training: Training, *, place: Ranks, num_steps: int) -> tuple[Iterator[Batch], Iterable[Batch]]:
+    """All training batches of this rank in order, and its share of an evaluation."""
+    spec, device = training.spec, training.device
+    num_workers = int(spec.options.get("num_workers", 0 if spec.device == "cpu" else spec.cpus_per_accelerator))
+    requests = TrainRequests(spec, place=place, num_steps=num_steps)
+    shares = EvalRequests(num_samples=spec.eval_samples, batch_size=EVAL_BATCH_SIZE, place=place)
+    return (
+        iter(loader(opened(training.workload, "train"), requests, num_workers=num_workers, device=device)),
+        loader(opened(training.workload, "eval"), shares, num_workers=num_workers, device=device),
+    )
+
+
+def opened(workload: Workload, split: str) -> Samples:
+    """Open a split.
+
+    Raises:
+        ValueError: if it holds other samples than the run's spec counts. Where the benchmark counts samples, there may
+            be more to train on than a nominal epoch.
+    """
+    spec = workload.spec
+    samples = workload.samples(split)
+    expected = spec.train_samples if split == "train" else spec.eval_samples
+    may_be_more = split == "train" and spec.convergence_unit == "samples"
+    if len(samples) < expected or (len(samples) > expected and not may_be_more):
+        raise ValueError(
+            f"{spec.data_dir}: split {split!r} holds {len(samples)} samples, the run has {split}_samples {expected}"
+        )
+    return samples
+
+
+def configure(spec: RunSpec, *, device: torch.device) -> None:
+    """Threads, and on the CPU deterministic algorithms: equal specs then give equal evaluations."""
+    torch.set_num_threads(spec.cpus_per_accelerator)
+    if spec.options.get("deterministic", device.type == "cpu"):
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        # A debugging aid that costs a write of all memory.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        torch.backends.cudnn.benchmark = False
+    else:
+        torch.backends.cudnn.benchmark = True  # shapes never change
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+
+
+def submission(spec: RunSpec) -> dict[str, Any]:
+    """What MLPerf asks of every log: who, where, what."""
+    return {
+        "submission_benchmark": spec.mlperf_benchmark,
+        "submission_division": spec.division,
+        "submission_org": str(spec.options.get("submitter", "unspecified")),
+        "submission_platform": spec.system,
+        "submission_status": str(spec.options.get("submission_status", "onprem")),
+    }
+
+
+def settings(spec: RunSpec) -> dict[str, Any]:
+    """Settings of a run that do not depend on its workload."""
+    return {
+        "seed": spec.seed,
+        "global_batch_size": spec.global_batch_size,
+        "gradient_accumulation_steps": spec.gradient_accumulation_steps,
+        "train_samples": spec.train_samples,
+        "eval_samples": spec.eval_samples,
+        "target_quality": spec.target,
+        "number_of_nodes": spec.nodes,
+        "accelerators_per_node": spec.accelerators_per_node,
+        "precision": str(spec.options.get("precision", "float32")),
+    }
+
+
+def progress(spec: RunSpec, *, trained: int, quality: float, throughput: float) -> str:
+    """One line of an evaluation for people."""
+    return (
+        f"{spec.workload} n{spec.nodes} run {spec.run}: {spec.convergence_unit} {trained}, quality {quality:.4f} "
+        f"(target {spec.target:g}), {throughput:.0f} samples/s"
+    )
+
+
+def main_rank(spec: RunSpec, log_file: Path) -> int:
+    """One rank, from its entry point: 0 for a run that is valid data, whether it reached its target or not.
+
+    Where there are several ranks this ends the process, as interpreter teardown may abort it.
+    """
+    train(spec, log_file=log_file)
+    distributed.leave()
+    if spec.world_size > 1:
+        distributed.exit_process(0)
+    return 0

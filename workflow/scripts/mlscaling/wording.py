@@ -1,0 +1,79 @@
+"""How numbers, points and findings read in the summary, the captions and the figures: the same words everywhere."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+MISSING = "–"
+EMULATED = "emulated nodes on one host"
+OLYMPIC_MEAN = "Olympic mean (fastest and slowest runs dropped), not normalised by RCP"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Number with that many significant digits, in plain notation: `0.454`, `62.9`, `2,810,000`."""
+    if not math.isfinite(value):
+        return MISSING
+    magnitude = int(f"{value:.{digits - 1}e}".partition("e")[2])
+    decimals = digits - 1 - magnitude
+    return f"{round(value, decimals):,.{max(decimals, 0)}f}"
+
+
+def percent(ratio: float) -> str:
+    """`95.6 %`."""
+    return f"{100 * ratio:.1f} %" if math.isfinite(ratio) else MISSING
+
+
+def interval(row: Mapping[str, Any], name: str, *, digits: int = 3) -> str:
+    """`1.86 (95 % 1.60 to 2.16)`, without the interval where there is none or no spread."""
+    value, low, high = (significant(row[key], digits) for key in (name, f"{name}_low", f"{name}_high"))
+    return value if MISSING in (low, high) or low == high else f"{value} (95 % {low} to {high})"
+
+
+def nodes(count: int) -> str:
+    """`1 node`, `8 nodes`."""
+    return f"{count} node" if count == 1 else f"{count} nodes"
+
+
+def joined(parts: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+
+
+def headline(row: Mapping[str, Any], *, unit: str) -> str:
+    """What a scaling row says in a sentence: the decomposition, and what of the convergence the batch size explains.
+
+    Args:
+        row: of the scaling table, with a speed-up.
+        unit: convergence unit of the point.
+    """
+    parts = [percent(row[name]) for name in ("efficiency", "throughput_efficiency", "convergence_efficiency")]
+    text = f"efficiency {parts[0]} = throughput {parts[1]} × convergence {parts[2]}"
+    ratio, inherent, avoidable = row["samples_ratio"], row["inherent_ratio"], row["avoidable_ratio"]
+    if row["convergence_efficiency_low"] <= 1 <= row["convergence_efficiency_high"] or not math.isfinite(ratio):
+        return text
+    text += f"; {ratio:.3f}× the {unit} of {nodes(row['reference_nodes'])}"
+    if math.isfinite(inherent):
+        text += f" = {inherent:.3f}× inherent to the batch size (RCP) × {avoidable:.3f}× avoidable"
+    return text
+
+
+def rcp(row: Mapping[str, Any]) -> str:
+    """RCP verdict of a points row: `passed +0.69, p 0.38`, the margin in the unit of convergence."""
+    if pd.isna(row["rcp_passed"]):
+        return row["rcp_status"].replace("_", " ") or MISSING
+    words = "passed" if row["rcp_passed"] else "FAILED"
+    if not math.isfinite(row["rcp_margin"]):
+        return f"{words} ({row['rcp_status'].replace('_', ' ')})"
+    sign = "+" if row["rcp_margin"] >= 0 else "−"
+    text = f"{words} {sign}{significant(abs(row['rcp_margin']))}"
+    return text + (f", p {row['rcp_p_value']:.2g}" if math.isfinite(row["rcp_p_value"]) else "")
+
+
+def rst(text: str) -> str:
+    """Text with the characters escaped that reStructuredText gives a meaning, e.g. the `_` of a system's name."""
+    return re.sub(r"([\\*`|_<>])", r"\\\1", text)
