@@ -46,8 +46,14 @@ include: "rules/analyze.smk"
 rule all:
     default_target: True
     input:
-        "<results>/report.html",
+        # The logs and verdicts are named too: Snakemake does not miss a deleted file that only other files need.
+        of_runs("{results}/runs/{point}/result_{run}.txt", STUDY.points),
+        of_runs("{results}/runs/{point}/run_{run}.json", STUDY.points),
+        of_runs("{results}/validation/{point}/compliance_{run}.json", STUDY.points),
+        rcp_of_study,
+        "<results>/plan.tsv",
         "<results>/tables/summary.txt",
+        "<results>/report.html",
 
 
 onsuccess:

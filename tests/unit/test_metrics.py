@@ -191,6 +191,12 @@ def test_interval_of_edge_cases(times, expected):
     assert (interval.value, interval.low, interval.high) == pytest.approx(expected, nan_ok=True)
 
 
+def test_interval_is_the_middle_95_percent_of_the_resamples():
+    values = np.concatenate([[7.0], np.arange(1001.0)])
+    interval = metrics.interval(values)
+    assert (interval.value, interval.low, interval.high) == pytest.approx((7, 25, 975), rel=1e-12)
+
+
 def test_interval_covers_the_true_value_about_as_often_as_it_says():
     # Forty runs, untrimmed: the percentile interval is close to its nominal 95 %; a wrong tail or axis is not.
     generator, hits = np.random.default_rng(1), 0

@@ -174,6 +174,8 @@ def test_time_to_train_shows_every_run():
     np.testing.assert_array_equal(np.sort(dots), np.sort(good))
     lost = [line.get_marker() for line in axes.lines if line.get_marker() in "x+"]
     assert sorted(lost) == ["+", "x"]
+    (label,) = [text for text in axes.texts if text.get_text() == "no result"]
+    assert label.get_window_extent().x1 < axes.get_window_extent().x0
     np.testing.assert_array_equal([y for *_, y in markers(axes)], given("long_curve")["points"]["time_to_train_min"])
 
 
@@ -222,7 +224,7 @@ def test_efficiency_bars_are_the_product_of_the_marks():
     assert same_color(axes.patches[3].get_facecolor(), "white")  # invalid: hollow
     last = scaling.iloc[-1]
     values = (100 * last[name] for name in ("throughput_efficiency", "convergence_efficiency", "efficiency"))
-    assert "8 nodes {:.1f} % × {:.1f} % = {:.1f} %".format(*values) in words(drawn("efficiency", "long_curve"))
+    assert "8 nodes {:.1f} × {:.1f} = {:.1f} %".format(*values) in words(drawn("efficiency", "long_curve"))
 
 
 def test_convergence_shows_rcp_limit_and_full_set():

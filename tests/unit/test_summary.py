@@ -48,7 +48,7 @@ def test_quickstart_reads():
     assert line.split() == [
         "BERT", "2", "5/10", f"{row['time_to_train_min']:.4f}", f"{scaling['speedup']:.2f}", "±", f"{half:.2f}",
         f"{100 * scaling['throughput_efficiency']:.1f}", "%", f"{100 * scaling['convergence_efficiency']:.1f}", "%",
-        "passed", "passed", "+3,200,", "p", "0.38", "incomplete", "a",
+        "passed", "so", "far", "+3,200,", "p", "0.38", "incomplete", "a",
     ]  # fmt: skip
     assert "a  incomplete, 5 of 10" in lines
     assert "emulated_cpu: One CPU core per emulated node (emulated nodes on one host)" in lines
@@ -125,6 +125,11 @@ def test_headline_of_the_published_8_node_point():
 )
 def test_significant_digits(value, digits, text):
     assert wording.significant(value, digits) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(0.38123, "0.38"), (0.0004, "<0.001"), (0.9999, ">0.99"), (0.5, "0.5")])
+def test_probabilities(value, text):
+    assert wording.probability(value) == text
 
 
 def test_adapter_writes_both_forms(tmp_path):

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import synthetic_study as made
 from mlscaling import evidence, metrics, runs, scoring, tables
+from mlscaling.mlperf.summary import RunSummary
 from mlscaling.planned import Planned
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
@@ -79,6 +80,17 @@ def test_seed_and_target_are_those_of_the_log_else_of_the_plan():
     assert table["seed"].isna().all()
 
 
+@pytest.mark.parametrize(
+    ("official", "expected"),
+    [({"passed": True}, "passed"), ({"passed": False}, "failed"), ({"passed": None}, ""), (None, "")],
+)
+def test_official_compliance_stands_beside_ours(official, expected):
+    study = five_runs()
+    study.compliance[PATH, 0] |= {"official": official}
+    assert study.runs.loc[0, "official_compliance"] == expected
+    assert study.points.loc[0, "verdict"] == "valid"  # ours decides
+
+
 def test_a_verdict_of_an_unplanned_run_is_an_error():
     study = five_runs()
     study.compliance[PATH, 5] = made.verdict(12, 6)
@@ -137,7 +149,12 @@ def test_score_completeness_and_verdict(changes, replaced, time, completeness, v
                      "RCP test failed: 6 epochs, the limit is 6.5 (p 0.012)", np.nan, id="failed"),
         pytest.param({"status": "missing", "passed": False}, "invalid", "RCP test failed (missing)", np.nan,
                      id="none at this batch size"),
-        pytest.param({"status": "no_rcps", "passed": None, "mean": None}, "valid", "", np.nan, id="none for the benchmark"),
+        pytest.param({"status": "no_rcps", "passed": None, "mean": None}, "valid", "", np.nan, id="none at all"),
+        pytest.param(made.rcp(6, mean=5.5, limit=5.0, passed=False, normalization=None,
+                              findings=[{"check": "seed_repeated", "severity": "error", "message": "equal seeds"}]),
+                     "invalid", "equal seeds", np.nan, id="runs that do not belong together"),
+        pytest.param(made.rcp(6, mean=5.5, limit=5.0, findings=[{"check": "any", "severity": "note", "message": "x"}]),
+                     "valid", "", 12, id="notes are no fault"),
     ],
 )  # fmt: skip
 def test_rcp_in_the_points_table(rcp, verdict, reason, normalized):
@@ -147,6 +164,33 @@ def test_rcp_in_the_points_table(rcp, verdict, reason, normalized):
     assert (row["verdict"], row["reason"]) == (verdict, reason)
     assert row["normalized_time_to_train_min"] == pytest.approx(normalized, nan_ok=True)
     assert row["time_to_train_min"] == 12  # never normalised in place
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict", "reason"),
+    [
+        (6, "incomplete", "incomplete, 5 of 10"),
+        (4, "incomplete", "RCP test failed so far: 6 epochs, the limit is 5 (p 0.012); incomplete, 5 of 10"),
+    ],
+)
+def test_rcp_of_an_incomplete_point_is_provisional(value, verdict, reason):
+    study = five_runs(required_runs=10)
+    study.rcps = {PATH: made.rcp(value, mean=5.5, limit=5.0, complete=False)}
+    row = study.points.iloc[0]
+    assert (row["verdict"], row["reason"]) == (verdict, reason)
+    assert np.isnan(row["normalized_time_to_train_min"])
+
+
+def test_a_point_without_score_has_no_rcp_verdict():
+    study = made.no_score()
+    error = {"check": "insufficient_convergence", "severity": "error", "message": "no score"}
+    study.rcps = {
+        f"emulated_cpu/resnet/n{nodes}": {"status": "exact", "passed": False, "mean": 6.0, "findings": [error]}
+        for nodes in (2, 4)
+    }
+    assert study.points["rcp_passed"].isna().all()
+    assert list(study.points["verdict"]) == ["valid", "invalid", "incomplete"]
+    assert "RCP" not in "".join(study.points["reason"])
 
 
 def test_point_intervals_are_those_of_the_metrics():
@@ -249,6 +293,35 @@ def test_published_8_node_point_splits_into_inherent_and_avoidable():
     assert row["speedup"] == pytest.approx(5.95, abs=5e-3)
     names = ("efficiency", "throughput_efficiency", "convergence_efficiency", "inherent_ratio", "avoidable_ratio")
     assert [round(row[name], 3) for name in names] == [0.743, 0.956, 0.778, 1.202, 1.070]
+
+
+def test_published_logs_give_the_published_headline(shared_data):
+    """MLPerf v1.1, Dell R750xa ResNet-50, from the logs: verdicts, scores, decomposition and RCPs together."""
+    from mlscaling.mlperf.compliance import check_compliances
+    from mlscaling.mlperf.rcp import check_point
+
+    folders = {1: "R750xax4A100-PCIE-80GB", 2: "2xR750xax4A100-PCIE-80GB", 4: "4xR750xax4A100-PCIE-80GB"}
+    folders[8] = "8xR750xax4A100-PCIE-80GB"
+    batches = {1: 1632, 2: 3264, 4: 3264, 8: 13056}
+    points = [made.point(nodes=nodes, global_batch_size=batch, trial_seeds=()) for nodes, batch in batches.items()]
+    study = made.study(points, times={("resnet", n): 1 for n in folders}, epochs={("resnet", n): 9 for n in folders})
+    for point in points:
+        folder = shared_data / "training_results_v1.1/Dell/results" / folders[point.nodes] / "resnet"
+        logs = [folder / f"result_{run}.txt" for run in range(5)]
+        verdicts = check_compliances(logs, ruleset="1.1.0", with_official=False)
+        study.compliance |= {(point.path, run): verdict for run, verdict in enumerate(verdicts)}
+        summaries = [RunSummary.from_dict(verdict["summary"]) for verdict in verdicts]
+        batch = point.global_batch_size
+        study.rcps[point.path] = check_point(summaries, benchmark="resnet", ruleset="1.1.0", global_batch_size=batch)
+    table, scaling = study.points, study.scaling
+    assert list(table["time_to_train_min"].round(3)) == [62.949, 32.087, 17.336, 10.586]
+    assert list(scaling["speedup"].round(2)) == [1.00, 1.96, 3.63, 5.95]
+    assert list(scaling["efficiency"].round(3)) == [1, 0.981, 0.908, 0.743]
+    assert list(scaling["throughput_efficiency"].round(3)) == [1, 0.981, 0.908, 0.956]
+    assert list(scaling["convergence_efficiency"].round(3)) == [1, 1, 1, 0.778]
+    assert list(scaling.loc[3, ["inherent_ratio", "avoidable_ratio"]].astype(float).round(3)) == [1.202, 1.070]
+    assert table.loc[1, "normalized_time_to_train_min"] == pytest.approx(32.228, abs=1e-3)
+    assert set(table["verdict"]) == {"valid"}
 
 
 @pytest.mark.parametrize("status", ["missing", "no_rcps", "slower_than_smallest", ""])

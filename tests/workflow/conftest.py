@@ -45,9 +45,9 @@ class Checkout:
         return done
 
     def command(self, *arguments: str) -> list[str]:
-        """The command that `snakemake` runs."""
-        profile = ["--profile", "profiles/local", "--configfile", "study.yaml"]
-        return [sys.executable, "-m", "snakemake", *profile, *arguments]
+        """The command that `snakemake` runs. Targets come first: `--configfile` takes all words behind it for files."""
+        configfile = [] if "--configfile" in arguments else ["--configfile", "study.yaml"]
+        return [sys.executable, "-m", "snakemake", *arguments, "--profile", "profiles/local", *configfile]
 
     def environment(self, variables: Mapping[str, str] | None = None) -> dict[str, str]:
         """Environment in which `python` is the tests' own."""
@@ -58,7 +58,7 @@ class Checkout:
         """Rule → number of jobs that a dry run would start."""
         done = self.snakemake("--dry-run", *arguments)
         jobs: dict[str, int] = {}
-        for line in done.stdout.splitlines():
+        for line in (done.stdout + done.stderr).splitlines():
             words = line.split()
             if len(words) >= 2 and words[-1].isdigit() and words[0] != "total":
                 jobs["_".join(words[:-1])] = int(words[-1])

@@ -83,7 +83,8 @@ def completes(checkout: Checkout, *, failed: dict[int, list[str]]) -> None:
         tried = attempts(checkout, run)
         assert [a["failure_class"] for a in tried[:-1]] == failed.get(run, []), tried
         assert tried[-1]["status"] == "completed"
-    assert "Nothing to be done" in checkout.snakemake("--nolock").stdout
+    again = checkout.snakemake("--nolock")
+    assert "Nothing to be done" in again.stdout + again.stderr
 
 
 def test_sigint(checkout: Checkout) -> None:
