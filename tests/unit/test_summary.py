@@ -83,7 +83,7 @@ def test_front_page_renders_cleanly_with_the_summary(name, tmp_path):
     rst = template.render(snakemake=SimpleNamespace(config={"study": "made_up_"}), files=records, categories={})
     html = publish_parts(rst, writer=get_writer_class("html")(), settings_overrides={"halt_level": 2})["html_body"]
     assert '<h1 class="title">Scaling study made_up_</h1>' in html
-    assert html.count("<tr>") == 1 + len(made.STUDIES[name]().planned.points)
+    assert html.count("<tr>") == 2 * (1 + len(made.STUDIES[name]().planned.points))
 
 
 def test_figure_caption_template(tmp_path):

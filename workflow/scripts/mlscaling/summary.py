@@ -28,6 +28,18 @@ HEADERS = (
     ("RCP:", "margin, p-value"),
     ("verdict", ""),
 )
+RST_TABLES = {
+    "Time to train": ("workload", "nodes", "runs", "time-to-", "speed-up", "verdict"),
+    "Why not linear, and is it valid": (
+        "workload",
+        "nodes",
+        "throughput",
+        "convergence",
+        "MLPerf",
+        "RCP:",
+    ),
+}
+"""The report's page leaves half its width to the text, so the columns stand in two tables, by first line of header."""
 LEFT_ALIGNED = (0, 7, 8, 9)
 MAX_COLUMNS = 120
 KEY = ["system", "workload", "nodes"]
@@ -70,7 +82,9 @@ def rst_summary(points: pd.DataFrame, scaling: pd.DataFrame, planned: Planned) -
     parts = [f"**{rst(planned.title)}**", "\n".join(systems)]
     if headlines:
         parts += ["**Efficiency at the largest measured node count**", "\n".join(headlines)]
-    parts += ["**Points**", _rst_table(lines), "**Verdicts**", "\n".join(_rst_verdicts(lines))]
+    for title, columns in RST_TABLES.items():
+        parts += [f"**{title}**", _rst_table(lines, columns=columns)]
+    parts += ["**Verdicts**", "\n".join(_rst_verdicts(lines))]
     return "\n\n".join([*parts, *map(rst, _legend(planned))]) + "\n"
 
 
@@ -110,7 +124,9 @@ def _plus_minus(row: pd.Series) -> str:
     if not math.isfinite(row["speedup"]):
         return MISSING
     half_width = max(row["speedup_high"] - row["speedup"], row["speedup"] - row["speedup_low"])
-    return f"{row['speedup']:.2f}" + (f" ± {half_width:.2f}" if half_width > 0 else "")
+    if not half_width > 0:
+        return f"{row['speedup']:.2f}"
+    return f"{row['speedup']:.2f} ± " + (f"{half_width:.2f}" if half_width >= 0.005 else "<0.01")
 
 
 def _notes(row: pd.Series) -> tuple[str, ...]:
@@ -174,11 +190,17 @@ def _wrapped(paragraphs: Iterable[str], *, indent: str = "") -> Iterable[str]:
         yield from textwrap.wrap(paragraph, MAX_COLUMNS, subsequent_indent=indent)
 
 
-def _rst_table(lines: Sequence[Line]) -> str:
-    headers = ["system", *(" ".join(header).strip().replace("- ", "-") for header in HEADERS)]
-    rows = [headers, *([line.system, *line.cells] for line in lines)]
+def _rst_table(lines: Sequence[Line], *, columns: Sequence[str]) -> str:
+    chosen = [number for number, header in enumerate(HEADERS) if header[0] in columns]
+    several_systems = len({line.system for line in lines}) > 1
+    rows = [["system"] * several_systems + [_one_line(HEADERS[number]) for number in chosen]]
+    rows += [[line.system] * several_systems + [line.cells[number] for number in chosen] for line in lines]
     body = [f"   {'* -' if number == 0 else '  -'} {rst(cell)}" for row in rows for number, cell in enumerate(row)]
     return "\n".join([".. list-table::", "   :header-rows: 1", "", *body])
+
+
+def _one_line(header: tuple[str, str]) -> str:
+    return " ".join(header).strip().replace("- ", "-")
 
 
 def _rst_verdicts(lines: Sequence[Line]) -> list[str]:
