@@ -140,7 +140,8 @@ def _problem_of(error: Any, *, file: str) -> Problem:
         missing = [name for name in legal if name not in value]
         message = f"misses the key{'s' * (len(missing) > 1)} {', '.join(missing)}"
         return Problem(file=file, key=key, value=None, message=message)
-    return Problem(file=file, key=key, value=value, message=_LEGAL.get(rule, lambda _: error.message)(legal))
+    explain = _LEGAL.get(rule)
+    return Problem(file=file, key=key, value=value, message=explain(legal) if explain else error.message)
 
 
 _LEGAL: dict[str, Callable[[Any], str]] = {

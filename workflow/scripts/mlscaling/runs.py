@@ -108,7 +108,7 @@ def _outcome_without_log(attempts: Sequence[Record]) -> dict[str, Any]:
 
 
 def _official(verdict: Record) -> str:
-    passed = verdict.get("official", {}).get("passed")
+    passed = (verdict.get("official") or {}).get("passed")  # None where the official checker was not asked
     return "" if passed is None else ("passed" if passed else "failed")
 
 

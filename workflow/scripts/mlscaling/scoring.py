@@ -77,14 +77,15 @@ def _point_row(runs: pd.DataFrame, *, point: PlannedPoint, study: str, rcp: Reco
         "init_min": logs["init_min"].mean(),
         "eval_min": logs["eval_min"].mean(),
         "rcp_status": rcp.get("status") or "",
-        "rcp_passed": pd.NA if rcp.get("passed") is None else bool(rcp["passed"]),
+        # Without a score there is nothing to test, whatever the verdict says of the runs.
+        "rcp_passed": pd.NA if rcp.get("passed") is None or np.isnan(time_min) else bool(rcp["passed"]),
         "compliance": verdict.compliance_of(logs, trimmed=point.trimmed_runs),
     }
     row |= {name: getattr(point, name) for name in PLAN_COLUMNS}
     row |= {f"rcp_{key}": _number(rcp.get(key)) for key in ("mean", "limit", "margin", "p_value")}
     for name, values in means.items():
         row |= _interval_columns(name, metrics.interval(values))
-    return row | verdict.verdict_of(runs, row=row, trimmed=point.trimmed_runs)
+    return row | verdict.verdict_of(runs, row=row, rcp=rcp, trimmed=point.trimmed_runs)
 
 
 PLAN_COLUMNS = (

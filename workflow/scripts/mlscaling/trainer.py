@@ -54,7 +54,9 @@ class Training:
         wrapped: nn.Module = self.model
         if not distributed.is_alone():
             # Buffers are averaged before each evaluation instead of broadcast in each forward pass.
-            wrapped = DistributedDataParallel(wrapped, forward_sync_buffers=False, gradient_as_bucket_view=True)
+            wrapped = DistributedDataParallel(
+                wrapped, forward_sync_buffers=False, gradient_as_bucket_view=True, batched_grad_copy=True
+            )
         return torch.compile(wrapped) if self.spec.options.get("compile") else wrapped  # type: ignore[return-value]
 
     def _autocast(self) -> AbstractContextManager[Any]:

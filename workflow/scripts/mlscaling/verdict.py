@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from mlscaling import metrics
+from mlscaling import metrics, wording
+from mlscaling.evidence import Record
 
 
 def counts_for_score(runs: pd.DataFrame) -> pd.Series:
@@ -26,32 +27,39 @@ def compliance_of(logs: pd.DataFrame, *, trimmed: int) -> str:
     return "failed" if (logs["compliance"] == "failed").sum() > trimmed else "passed"
 
 
-def verdict_of(runs: pd.DataFrame, *, row: Mapping[str, Any], trimmed: int) -> dict[str, str]:
+def verdict_of(runs: pd.DataFrame, *, row: Mapping[str, Any], rcp: Record, trimmed: int) -> dict[str, str]:
     """Columns `verdict` and `reason` of a point.
 
-    *Invalid*: the RCP test failed, or more logs than may be dropped did not converge or do not comply. More runs do not
-    repair it. *Incomplete*: runs are still to be done. *Valid* points, too, have a reason where a run was dropped.
+    *Invalid*: the RCP test failed, more logs than may be dropped did not converge or do not comply, or the logs do not
+    belong together. *Incomplete*: runs are still to be done; until then an RCP test has failed only so far, but more
+    runs do not repair the other faults. *Valid* points, too, have a reason where a run was dropped.
 
     Args:
         runs: the point's rows of the runs table.
         row: the point's other columns.
+        rcp: the point's `rcp.json`, empty without one.
         trimmed: runs that may be dropped as the slowest.
     """
+    if (runs["status"] == "missing").all():
+        return {"verdict": "incomplete", "reason": "no run yet"}
     counts = counts_for_score(runs)
     times = np.where(counts, runs["time_to_train_min"].to_numpy(), np.inf)
     no_score = metrics.no_score_reason(times, trimmed=trimmed)
-    rcp_fault = _rcp_fault(row)
-    num_lost = int(((runs["compliance"] != "") & ~counts).sum())
     complete = row["completeness"] == "complete"
-    if rcp_fault or num_lost > trimmed or (no_score and complete):
+    errors = [finding["message"] for finding in rcp.get("findings", ()) if _is_fault(finding)]
+    rcp_fault = "" if errors else _rcp_fault(row, complete=complete)
+    num_lost = int(((runs["compliance"] != "") & ~counts).sum())
+    if errors or num_lost > trimmed or (complete and (rcp_fault or no_score)):
         verdict = "invalid"
     else:
         verdict = "valid" if complete else "incomplete"
-    if (runs["status"] == "missing").all():
-        reasons = ["no run yet"]
-    else:
-        reasons = [no_score, rcp_fault, *_run_faults(runs), "" if complete else row["completeness"]]
+    reasons = [no_score, *errors, rcp_fault, *_run_faults(runs), "" if complete else row["completeness"]]
     return {"verdict": verdict, "reason": "; ".join(filter(None, reasons))}
+
+
+def _is_fault(finding: Record) -> bool:
+    """Findings on the point as a whole that the table does not find itself: equal logs or seeds, mixed settings."""
+    return bool(finding["severity"] == "error" and finding["check"] != "insufficient_convergence")
 
 
 def _run_faults(runs: pd.DataFrame) -> list[str]:
@@ -63,10 +71,11 @@ def _run_faults(runs: pd.DataFrame) -> list[str]:
     return [f"run{'s' * (len(of_fault) > 1)} {', '.join(of_fault)} {fault}" for fault, of_fault in numbers.items()]
 
 
-def _rcp_fault(row: Mapping[str, Any]) -> str:
+def _rcp_fault(row: Mapping[str, Any], *, complete: bool) -> str:
     if pd.isna(row["rcp_passed"]) or row["rcp_passed"]:
         return ""
+    words = "RCP test failed" + ("" if complete else " so far")
     if np.isnan(row["rcp_limit"]):
-        return f"RCP test failed ({row['rcp_status'].replace('_', ' ')})"
+        return f"{words} ({row['rcp_status'].replace('_', ' ')})"
     value, limit, unit = row["convergence"], row["rcp_limit"], row["convergence_unit"]
-    return f"RCP test failed: {value:,.6g} {unit}, the limit is {limit:,.6g} (p {row['rcp_p_value']:.2g})"
+    return f"{words}: {value:,.6g} {unit}, the limit is {limit:,.6g} (p {wording.probability(row['rcp_p_value'])})"

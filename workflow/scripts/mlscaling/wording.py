@@ -28,6 +28,11 @@ def percent(ratio: float) -> str:
     return f"{100 * ratio:.1f} %" if math.isfinite(ratio) else MISSING
 
 
+def probability(value: float) -> str:
+    """`0.38`; at the ends `<0.001`, `>0.99`."""
+    return "<0.001" if value < 0.001 else ">0.99" if value > 0.99 else f"{value:.2g}"
+
+
 def interval(row: Mapping[str, Any], name: str, *, digits: int = 3) -> str:
     """`1.86 (95 % 1.60 to 2.16)`, without the interval where there is none or no spread."""
     value, low, high = (significant(row[key], digits) for key in (name, f"{name}_low", f"{name}_high"))
@@ -63,15 +68,17 @@ def headline(row: Mapping[str, Any], *, unit: str) -> str:
 
 
 def rcp(row: Mapping[str, Any]) -> str:
-    """RCP verdict of a points row: `passed +0.69, p 0.38`, the margin in the unit of convergence."""
-    if pd.isna(row["rcp_passed"]):
-        return row["rcp_status"].replace("_", " ") or MISSING
-    words = "passed" if row["rcp_passed"] else "FAILED"
-    if not math.isfinite(row["rcp_margin"]):
-        return f"{words} ({row['rcp_status'].replace('_', ' ')})"
-    sign = "+" if row["rcp_margin"] >= 0 else "−"
-    text = f"{words} {sign}{significant(abs(row['rcp_margin']))}"
-    return text + (f", p {row['rcp_p_value']:.2g}" if math.isfinite(row["rcp_p_value"]) else "")
+    """RCP verdict of a points row with the margin in the unit of convergence: `passed +0.69, p 0.38`."""
+    passed, margin, status = row["rcp_passed"], row["rcp_margin"], row["rcp_status"].replace("_", " ")
+    if not math.isfinite(margin):
+        return (status or MISSING) if pd.isna(passed) or passed else f"FAILED ({status})"
+    if pd.isna(passed):
+        words = "so far"
+    else:
+        # A test that is not passed in spite of its margin: the runs do not belong together; the reason says how.
+        words = "passed" if passed else "FAILED" if margin < 0 else "not passed"
+    text = f"{words} {'+' if margin >= 0 else '−'}{significant(abs(margin))}"
+    return text + (f", p {probability(row['rcp_p_value'])}" if math.isfinite(row["rcp_p_value"]) else "")
 
 
 def rst(text: str) -> str:
