@@ -7,8 +7,10 @@ min_version("9.12")
 
 # --- configuration -----------------------------------------------------------
 
+# A study given by --configfile stands alone: merged with the default one, it would inherit what it does not name.
+if "curves" not in config:
 
-configfile: "config/config.yaml"
+    configfile: "config/config.yaml"
 
 
 include: "rules/common.smk"

@@ -37,9 +37,8 @@ def test_the_default_study_is_right_and_short() -> None:
 
 
 @pytest.mark.parametrize("path", **named(STUDIES))
-def test_every_study_is_right_on_top_of_the_default_one(path: Path) -> None:
-    """As Snakemake's `--configfile` merges them."""
-    study = {**yaml.safe_load((CONFIG / "config.yaml").read_text()), **yaml.safe_load(path.read_text())}
+def test_every_study_is_right_and_named_as_its_file(path: Path) -> None:
+    study = yaml.safe_load(path.read_text())
     assert [p for p in check_study(study, config_dir=CONFIG, file=path.name) if p.severity == "error"] == []
     assert study["study"] == path.stem
 
