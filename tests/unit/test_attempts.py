@@ -223,6 +223,29 @@ def test_a_second_process_waits_for_the_first_and_publishes_its_result(paths: Pa
     assert paths.log.exists()
 
 
+def test_a_result_whose_asker_was_killed_is_published_by_the_next(paths: Paths) -> None:
+    """Nobody is left to take the result of the first; the second asks later, and need not train again."""
+    here = paths.train_script.parent
+    (here / "fate").write_text("wait 2")
+    code = DRIVER.format(scripts=str(SCRIPTS), tests=str(Path(__file__).parent), here=str(here))
+    asker = subprocess.Popen(["bash", "-c", '"$@"; exit $?', "bash", sys.executable, "-c", code])
+    wait_for_output(paths)
+    asker.kill()
+    asker.wait()
+    deadline = time.monotonic() + 30
+    while read_attempts(paths.attempts_dir)[0]["status"] == "running" and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert read_attempts(paths.attempts_dir)[0]["unclaimed"]
+    for path in (paths.log, paths.record):  # as Snakemake removes what an incomplete job left
+        path.unlink(missing_ok=True)
+    assert attempt(paths, "") == 0
+    (only,) = read_attempts(paths.attempts_dir)
+    assert not only["unclaimed"]
+    os.remove(paths.log)
+    assert attempt(paths, "") == 0
+    assert len(read_attempts(paths.attempts_dir)) == 2
+
+
 def test_deleting_the_log_trains_again(paths: Paths) -> None:
     assert attempt(paths, "") == 0
     os.remove(paths.log)

@@ -72,6 +72,8 @@ class Attempt:
     """Slurm job, empty outside Slurm."""
     notes: tuple[str, ...] = field(default=())
     """What a reader should know, e.g. that ranks shared cores."""
+    unclaimed: bool = False
+    """Whoever asked for the run was gone when it ended, so its result waits for the next one who asks."""
 
 
 def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
@@ -87,8 +89,8 @@ def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
     paths.attempts_dir.mkdir(parents=True, exist_ok=True)
     with _only_one(paths.attempts_dir) as waited:
         _close_abandoned(paths.attempts_dir, run=spec.run)
-        if waited and (done := _completed_by_another(paths.attempts_dir, spec=spec)):
-            print(f"run {spec.run}: another process completed attempt {done.name}; publishing it", file=sys.stderr)
+        if done := _completed_for_another(paths.attempts_dir, spec=spec, waited=waited):
+            print(f"run {spec.run}: {done.name} was completed for another process; publishing it", file=sys.stderr)
             return _publish(done, spec=spec, system=system, paths=paths)
         folder = _next_folder(paths.attempts_dir)
         return _attempt(folder, spec=spec, system=system, paths=paths)
@@ -127,10 +129,12 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
     )
     _write_attempt(folder, attempt)
     _write(folder / "spec.json", spec.to_json() + "\n")
+    askers = provenance.ancestors(2)  # the rule's shell, and snakemake
     command = _command(folder, spec=spec, system=system, train_script=paths.train_script, job_id=attempt.job_id)
     _write(folder / "command.json", json.dumps(command, indent=1) + "\n")
     status, ended_by = _supervise(command, folder=folder, system=system)
     attempt = _judge(folder, attempt=attempt, exit_status=status, ended_by=ended_by)
+    attempt = dataclasses.replace(attempt, unclaimed=not provenance.all_alive(askers))
     _write_attempt(folder, attempt)
     if attempt.status == "completed":
         return _publish(folder, spec=spec, system=system, paths=paths)
@@ -341,14 +345,21 @@ def _close_abandoned(attempts_dir: Path, *, run: int) -> None:
             _write(folder / "attempt.json", json.dumps(closed, indent=1) + "\n")
 
 
-def _completed_by_another(attempts_dir: Path, *, spec: RunSpec) -> Path | None:
-    """Newest attempt, if it completed and trained exactly this spec."""
-    folders = _folders(attempts_dir)
-    if not folders or read_attempts(attempts_dir)[-1]["status"] != "completed":
+def _completed_for_another(attempts_dir: Path, *, spec: RunSpec, waited: bool) -> Path | None:
+    """Newest attempt, if it completed for somebody who never got it, and trained exactly this spec.
+
+    That is one that we waited for, or one whose snakemake was killed meanwhile. A log that was published and deleted
+    since is asked for anew, and trained anew.
+    """
+    records = read_attempts(attempts_dir)
+    if not records or records[-1]["status"] != "completed" or not (waited or records[-1].get("unclaimed")):
         return None
-    trained = RunSpec.from_file(folders[-1] / "spec.json")
-    same = dataclasses.replace(trained, data_dir="").to_json() == dataclasses.replace(spec, data_dir="").to_json()
-    return folders[-1] if same else None
+    folder = _folders(attempts_dir)[-1]
+    trained = RunSpec.from_file(folder / "spec.json")
+    if dataclasses.replace(trained, data_dir="").to_json() != dataclasses.replace(spec, data_dir="").to_json():
+        return None
+    _write(folder / "attempt.json", json.dumps({**records[-1], "unclaimed": False}, indent=1) + "\n")
+    return folder
 
 
 def _write_attempt(folder: Path, attempt: Attempt) -> None:

@@ -117,3 +117,29 @@ def _memory_mib() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     except (ValueError, OSError):
         return None
+
+
+def ancestors(count: int) -> list[tuple[int, str]]:
+    """Processes above this one, nearest first, as (pid, start time); empty where there is no `/proc`."""
+    found: list[tuple[int, str]] = []
+    pid = os.getppid()
+    while len(found) < count and pid > 1 and (stat := _stat(pid)):
+        found.append((pid, stat[START_TIME]))
+        pid = int(stat[PARENT])
+    return found
+
+
+def all_alive(processes: Sequence[tuple[int, str]]) -> bool:
+    """Whether these very processes still run; a pid alone may have been given to another."""
+    return all((stat := _stat(pid)) and stat[START_TIME] == start and stat[0] != "Z" for pid, start in processes)
+
+
+PARENT, START_TIME = 1, 19
+"""Positions in `/proc/<pid>/stat` behind the process's name (proc(5): fields 4 and 22)."""
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except OSError:
+        return []
