@@ -378,6 +378,21 @@ def test_ranks_evaluate_alike_however_they_are_spread_over_nodes(few_digits: Pat
 
 
 @pytest.mark.training
+def test_ranks_and_passes_are_interchangeable(articles: Path, tmp_path: Path) -> None:
+    """The same four parts of each batch, as four passes of one rank or two passes of two, but for rounding."""
+    runs = []
+    for nodes, steps in ((1, 4), (2, 2)):
+        spec = small("bert", articles, global_batch_size=32, nodes=nodes, gradient_accumulation_steps=steps)
+        spec = dataclasses.replace(
+            spec, evaluate_every_samples=1024, hyperparameters={**spec.hyperparameters, "max_samples": 2048}
+        )
+        runs.append(tiny_runs.series(tiny_runs.trained(spec, tmp_path / f"{nodes}.txt")))
+    alone, together = runs
+    assert [samples for samples, _ in alone] == [samples for samples, _ in together] == [1024, 2048]
+    assert [quality for _, quality in together] == pytest.approx([quality for _, quality in alone], abs=0.01)
+
+
+@pytest.mark.training
 @pytest.mark.parametrize("name", ["resnet", "bert"])
 def test_target_is_reached(name: str, digits: Path, articles: Path, tmp_path: Path) -> None:
     size = {"resnet": 64, "bert": 32}[name]

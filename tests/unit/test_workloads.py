@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from importlib import resources
 
@@ -212,3 +213,16 @@ def sequence_batch():
 
 
 BATCHES = {"resnet": image_batch, "bert": sequence_batch}
+
+
+@pytest.mark.parametrize("name", workload_names())
+def test_full_scale_takes_the_hyperparameters_of_the_rounds_rcps(name: str) -> None:
+    text = (resources.files("mlperf_logging.rcp_checker") / "training_1.1.0" / f"rcps_{name}.json").read_text("utf-8")
+    published = {record["BS"]: record["Hyperparams"] for record in json.loads(text).values()}
+    records = tiny_runs.configuration("workloads", name)["scales"]["full"]["hyperparameters"]
+    assert {record["global_batch_size"] for record in records} == published.keys()
+    for record in records:
+        expected = published[record["global_batch_size"]]
+        shared = expected.keys() & record.keys()
+        assert {key: record[key] for key in shared} == {key: expected[key] for key in shared}
+        assert len(shared) >= 5

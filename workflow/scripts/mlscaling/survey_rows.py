@@ -73,11 +73,9 @@ def frame(examined: Sequence[Examined], *, answers: Sequence[Mapping[str, Any]],
         answers: the `official_…` columns of each; empty where the official checkers were not asked.
         root: folder that paths are told relative to.
     """
-    rows = [{**_row(one, root=root), **answer} for one, answer in zip(examined, answers, strict=True)]
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
-    for text in (name for name, dtype in COLUMNS.items() if dtype == TEXT):
-        table[text] = table[text].fillna("")
-    table = table.astype(dict(COLUMNS))
+    empty = {name: "" for name, dtype in COLUMNS.items() if dtype == TEXT}
+    rows = [{**empty, **_row(one, root=root), **answer} for one, answer in zip(examined, answers, strict=True)]
+    table = pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict(COLUMNS))
     curve = table["system"].str.replace(r"^\d+x", "", regex=True)
     order = table.assign(curve=curve).sort_values(["submitter", "curve", "benchmark", "nodes", "system"]).index
     return table.loc[order].reset_index(drop=True)

@@ -26,15 +26,15 @@ HEADERS: Final = (
     ("minutes", "raw"),
     ("minutes", "by RCP"),
     ("epochs or", "samples"),
-    ("RCP: margin", ""),
+    ("RCP", "margin"),
     ("logs", "ok"),
     ("verdict", ""),
 )
-OFFICIAL_HEADERS: Final = (("official", "logs"), ("official", "RCP"))
-LEFT_ALIGNED: Final = ("system", "benchmark", "RCP: margin", "verdict", "official RCP", "")
+OFFICIAL_HEADER: Final = ("official", "logs ok")
+LEFT_ALIGNED: Final = ("system", "benchmark", "verdict", "")
 LEGEND: Final = """Minutes: MLPerf's Olympic mean (fastest and slowest runs dropped), raw, and multiplied by the factor
-of a passed RCP test. Runs: converged / required. RCP: our test against the pruned records, with the margin above the
-limit in epochs or samples. Logs ok: by our checks."""
+of a passed RCP test. Runs: converged / required. RCP margin: epochs or samples above the limit of the pruned records;
+the test is passed unless it says FAILED. Logs ok: by our checks."""
 
 
 def survey_text(survey: pd.DataFrame, *, title: str) -> str:
@@ -43,7 +43,7 @@ def survey_text(survey: pd.DataFrame, *, title: str) -> str:
     records = [{str(key): value for key, value in row.items()} for row in survey.to_dict("records")]
     letters = dict(zip(dict.fromkeys(note for row in records for note in _notes(row)), _letters(), strict=False))
     rows = [[*_cells(row, with_official=with_official), ",".join(letters[n] for n in _notes(row))] for row in records]
-    headers = [*HEADERS[:-1], *(OFFICIAL_HEADERS if with_official else ()), HEADERS[-1], ("", "")]
+    headers = [*HEADERS[:-1], *([OFFICIAL_HEADER] if with_official else ()), HEADERS[-1], ("", "")]
     widths = [max(map(len, column)) for column in zip(*zip(*headers, strict=True), *rows, strict=True)]
     widths[0] = max(12, min(widths[0], widths[0] + MAX_COLUMNS - sum(widths) - 2 * (len(widths) - 1)))
     lefts = [" ".join(header).strip() in LEFT_ALIGNED for header in headers]
@@ -55,11 +55,6 @@ def survey_text(survey: pd.DataFrame, *, title: str) -> str:
 
 
 def _cells(row: Mapping[str, Any], *, with_official: bool) -> list[str]:
-    passed = {True: "passed", False: "FAILED"}
-    official = [
-        f"{_count(row['official_num_compliant'])}/{row['num_runs']}",
-        passed.get(row["official_rcp_passed"], "–") if _known(row["official_rcp_passed"]) else "–",
-    ]
     return [
         row["system"],
         _count(row["nodes"]),
@@ -71,7 +66,7 @@ def _cells(row: Mapping[str, Any], *, with_official: bool) -> list[str]:
         _amount(row["convergence"]),
         _rcp(row),
         f"{row['num_compliant']}/{row['num_runs']}",
-        *(official if with_official else ()),
+        *([f"{_count(row['official_num_compliant'])}/{row['num_runs']}"] if with_official else ()),
         row["verdict"],
     ]
 
@@ -79,15 +74,17 @@ def _cells(row: Mapping[str, Any], *, with_official: bool) -> list[str]:
 def _rcp(row: Mapping[str, Any]) -> str:
     if not _known(row["rcp_passed"]):
         return {"no_rcps": "no RCPs"}.get(row["rcp_status"], "–")
-    words = "passed" if row["rcp_passed"] else "FAILED"
+    words = "" if row["rcp_passed"] else "FAILED"
     margin = row["rcp_margin"]
-    if not math.isfinite(margin):
-        return f"{words} ({row['rcp_status']})"
-    return f"{words} {'+' if margin >= 0 else '−'}{_amount(abs(margin))}"
+    sign = "+" if margin >= 0 else "−"
+    return " ".join(filter(None, [words, f"{sign}{_amount(abs(margin))}" if math.isfinite(margin) else ""])) or "passed"
 
 
 def _notes(row: Mapping[str, Any]) -> list[str]:
     findings = [*row["findings"].split(SEPARATOR), *row["official_findings"].split(SEPARATOR)]
+    ours, official = row["rcp_passed"], row["official_rcp_passed"]
+    if _known(ours) and _known(official) and ours != official:
+        findings.append(f"the official RCP checker {'passes' if official else 'fails'}, ours does not agree")
     return [text for text in (row["reason"], *findings) if text and not text.startswith(NOT_SHOWN)]
 
 
@@ -117,8 +114,7 @@ def _letters() -> Iterator[str]:
 def _aligned(cells: Sequence[str], widths: Sequence[int], lefts: Sequence[bool]) -> str:
     short = [cell if len(cell) <= width else f"{cell[: width - 1]}…" for cell, width in zip(cells, widths, strict=True)]
     padded = (
-        cell.ljust(width) if left else cell.rjust(width)
-        for cell, width, left in zip(short, widths, lefts, strict=True)
+        cell.ljust(width) if left else cell.rjust(width) for cell, width, left in zip(short, widths, lefts, strict=True)
     )
     return "  ".join(padded).rstrip()
 

@@ -55,7 +55,11 @@ class Training:
         if not distributed.is_alone():
             # Buffers are averaged before each evaluation instead of broadcast in each forward pass.
             wrapped = DistributedDataParallel(
-                wrapped, forward_sync_buffers=False, gradient_as_bucket_view=True, batched_grad_copy=True
+                wrapped,
+                forward_sync_buffers=False,
+                gradient_as_bucket_view=True,
+                batched_grad_copy=True,
+                bucket_cap_mb=bucket_mib(wrapped),
             )
         return torch.compile(wrapped) if self.spec.options.get("compile") else wrapped  # type: ignore[return-value]
 
@@ -104,6 +108,15 @@ class Training:
                 f"evaluated {found.num_samples} samples, the run has eval_samples {self.spec.eval_samples}"
             )
         return found
+
+
+def bucket_mib(model: nn.Module) -> float:
+    """Size of gradient buckets: PyTorch's 25 MiB, less where a model would not fill four of them.
+
+    With one bucket nothing is sent before the whole backward pass has ended.
+    """
+    size: int = sum(value.numel() * value.element_size() for value in model.parameters())
+    return min(25.0, size / 4 / 2**20)
 
 
 def train(spec: RunSpec, *, log_file: Path) -> Status:
