@@ -73,7 +73,7 @@ def test_batch_policies(curve: dict, batch_sizes: list[int], local: list[int]) -
         (study_with({"weak": ..., "strong": {"global_batch_size": 64}, "nodes": [3]}), "my.yaml: curves[0].nodes[0] = 3: global batch size 64 is not divisible by 3 ranks × 1 accumulation steps; nearest legal: 63 or 66"),
         (study_with({"weak": {"local_batch_size": 7}}), "global batch size 7 has no hyper-parameters in "),
         (study_with({"weak": ..., "explicit": {"global_batch_sizes": [64]}}), "my.yaml: curves[0].explicit.global_batch_sizes = [64]: needs one entry for each of the 2 node counts"),
-        (study_with({"repeats": 3}), "my.yaml: curves[0].repeats = 3: is not a known key; legal keys: explicit, gradient_accumulation_steps, nodes, runs, strong, system, weak, workload"),
+        (study_with({"repeats": 3}), "my.yaml: curves[0].repeats = 3: is not a known key; legal keys: explicit, gradient_accumulation_steps, nodes, published, runs, strong, system, weak, workload"),
         (study_with(scal="tiny"), "my.yaml: scal = 'tiny': is not a known key; legal keys: accept_missing_runs, compile, curves, "),
         (study_with({"runs": ...}), "my.yaml: curves[0]: misses the key runs"),
         (study_with(scale="huge"), "my.yaml: scale = 'huge': legal values: ['tiny', 'full']"),

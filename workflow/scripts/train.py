@@ -32,8 +32,9 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from mlscaling.attempts import Paths, run_training
+    from mlscaling.catalog import load_system
     from mlscaling.spec import RunSpec
-    from mlscaling.study import StudyError, load_system
+    from mlscaling.study import StudyError
 
     system, problems = load_system(options.system, config_dir=options.config_dir)
     if system is None:

@@ -49,6 +49,8 @@ class PlannedPoint:
     """System as a reader should see it; default, its name."""
     workload_title: str = ""
     """Workload as a reader should see it; default, its name."""
+    train_samples: int = 0
+    """Samples of an epoch; 0: what the logs say. Some published logs state another number."""
     quality_name: str = "quality"
     """Name and unit of the quality metric."""
 

@@ -19,8 +19,8 @@ INTRODUCTION = """\
 # Configuration
 
 `config/config.yaml` is the default study. Another study is a file in `config/studies/`, chosen by
-`--configfile config/studies/<name>.yaml`. It stands alone: what it does not set has the default named here, not the value
-in `config/config.yaml`. Single keys can be set on the command line, e.g. `--config precision=bfloat16`.
+`--configfile config/studies/<name>.yaml`. It stands alone: what it does not set has the default named here, not the
+value in `config/config.yaml`. Single keys can be set on the command line, e.g. `--config precision=bfloat16`.
 
 All problems of a study are reported at once, before anything runs. A key without a value (`null`) counts as omitted; an
 unknown key is an error. Names of systems, workloads, datasets and rounds are those of the files in their folders.

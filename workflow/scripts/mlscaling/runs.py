@@ -39,7 +39,7 @@ def runs_table(
     rows = (
         {"study": planned.study, "run": run}
         | _plan_columns(point, run=run)
-        | _outcome(compliance.get((path, run)), attempts=attempts.get((path, run), ()))
+        | _outcome(compliance.get((path, run)), point=point, attempts=attempts.get((path, run), ()))
         for (path, run), point in keys.items()
     )
     return table(rows, kind="runs")
@@ -59,11 +59,12 @@ def _plan_columns(point: PlannedPoint, *, run: int) -> dict[str, Any]:
     }
 
 
-def _outcome(verdict: Record | None, *, attempts: Sequence[Record]) -> dict[str, Any]:
+def _outcome(verdict: Record | None, *, point: PlannedPoint, attempts: Sequence[Record]) -> dict[str, Any]:
     if verdict is None:
         return _outcome_without_log(attempts)
     summary = RunSummary.from_dict(verdict["summary"])
     status = {"success": "success", "aborted": "aborted"}.get(summary.status, "failed")
+    samples_per_logged = _samples_per_logged(summary, point)
     last_class = attempts[-1].get("failure_class") if attempts else None
     return _logged_settings(summary) | {
         "status": status,
@@ -72,8 +73,8 @@ def _outcome(verdict: Record | None, *, attempts: Sequence[Record]) -> dict[str,
         "time_to_train_min": summary.time_to_train_min,
         "convergence": summary.convergence,
         "convergence_unit": summary.convergence_unit,
-        "samples_to_converge": summary.samples_to_converge,
-        "throughput_samples_per_s": summary.throughput_samples_per_s,
+        "samples_to_converge": summary.samples_to_converge * samples_per_logged,
+        "throughput_samples_per_s": summary.throughput_samples_per_s * samples_per_logged,
         "quality": summary.quality,
         "init_min": summary.init_min,
         "eval_min": summary.eval_min,
@@ -81,6 +82,13 @@ def _outcome(verdict: Record | None, *, attempts: Sequence[Record]) -> dict[str,
         "official_compliance": _official(verdict),
         "finding": _first_error(verdict),
     }
+
+
+def _samples_per_logged(summary: RunSummary, point: PlannedPoint) -> float:
+    """Samples of an epoch by the plan ÷ by the log: published Mask R-CNN logs name 40,000 of 117,266."""
+    if summary.convergence_unit != "epochs" or not point.train_samples or not summary.train_samples > 0:
+        return 1.0
+    return point.train_samples / summary.train_samples
 
 
 def _logged_settings(summary: RunSummary) -> dict[str, Any]:

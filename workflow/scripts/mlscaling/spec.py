@@ -108,7 +108,7 @@ class ScaleSpec:
     model: Mapping[str, Scalar]
     """Sizes of the model; empty at full scale where the module's defaults are MLPerf's."""
     hyperparameters: Mapping[int, Mapping[str, Scalar]]
-    """Global batch size → hyper-parameters under their MLLOG names."""
+    """Global batch size → hyper-parameters under their MLLOG names; empty where nothing is trained."""
     rcps: str = ""
     """File of RCPs in MLPerf's JSON format, or `official` for those of mlperf_logging; empty: none."""
 
@@ -131,6 +131,18 @@ class WorkloadSpec:
     """`epochs`, or `samples` where the benchmark counts samples."""
     scales: Mapping[str, ScaleSpec]
     """`tiny` and/or `full`."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    """Where a point's logs are in a tree of published results."""
+
+    submitter: str
+    """Folder of the submitter."""
+    system: str
+    """Folder of the system below `results/`, which names its description too."""
+    benchmark: str
+    """Folder of the benchmark."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,6 +171,8 @@ class Point:
     """Runs that the round requires for a score."""
     trimmed_runs: int
     """Runs dropped at each end by the Olympic mean."""
+    published: Published | None = None
+    """Where its logs are published; None where this workflow trains it."""
 
     @property
     def accelerators(self) -> int:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlscaling.configuration import Problem, check_schema, names_in, read_yaml
-from mlscaling.spec import DatasetSpec, Point, Round, RunSpec, ScaleSpec, System, WorkloadSpec
-
-LIBRARY = Path(__file__).resolve().parent
-BATCH_POLICIES = ("strong", "weak", "explicit")
+from mlscaling.catalog import LIBRARY, load_dataset, load_round
+from mlscaling.configuration import Problem, check_schema, names_in
+from mlscaling.curves import Curve, points_of_curve
+from mlscaling.mlcommons import footnotes, short_round
+from mlscaling.spec import DatasetSpec, Point, Round, RunSpec
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +31,8 @@ class Study:
     """Folder of prepared data."""
     raw_root: str
     """Folder where raw archives of the full scale are expected."""
+    published_root: str
+    """Tree of published results; empty where nothing is imported."""
     options: Mapping[str, bool | int | float | str]
     """Execution options of every training: `precision`, `compile`."""
     accept_missing_runs: bool
@@ -131,6 +133,12 @@ def run_spec(study: Study, point: Point, *, run: int) -> RunSpec:
 
 def expected_log(study: Study, point: Point, *, run: int) -> dict[str, Any]:
     """What a log of this run must say of itself; the compliance check compares."""
+    if point.published is not None:
+        return {
+            "benchmark": point.workload.mlperf_benchmark,
+            "global_batch_size": point.global_batch_size,
+            "accelerators": point.accelerators,
+        }
     return {
         "benchmark": point.workload.mlperf_benchmark,
         "division": study.round.division,
@@ -149,10 +157,20 @@ def planned(study: Study) -> dict[str, Any]:
         "schema_version": 1,
         "study": study.name,
         "title": study.title,
+        "notes": list(_notes(study)),
         "round": study.round.name,
         "scale": study.scale,
         "points": [_planned_point(point) for point in study.points],
     }
+
+
+def _notes(study: Study) -> tuple[str, ...]:
+    """Sentences that every figure must carry: what MLCommons asks of whoever shows published results."""
+    submitters = sorted({point.published.submitter for point in study.points if point.published})
+    if not submitters:
+        return ()
+    source = f"training_results_{short_round(study.round.name)}"
+    return footnotes(study.round.name, "closed", submitters=submitters, source=source)
 
 
 def _planned_point(point: Point) -> dict[str, Any]:
@@ -171,7 +189,7 @@ def _planned_point(point: Point) -> dict[str, Any]:
         "num_runs": point.num_runs,
         "required_runs": point.required_runs,
         "trimmed_runs": point.trimmed_runs,
-        "trial_seeds": [run_seed(point, run=run) for run in range(point.num_runs)],
+        "trial_seeds": [] if point.published else [run_seed(point, run=run) for run in range(point.num_runs)],
         "target": point.settings.target,
         "quality_name": point.workload.quality_name,
         "quality_mode": point.workload.quality_mode,
@@ -182,243 +200,68 @@ def _planned_point(point: Point) -> dict[str, Any]:
     }
 
 
-# --- building blocks: each returns what it could build and the problems it met ---------------------------------------
+# --- building, from parts that each return what they could build and the problems they met ---------------------------
 
 
 def _build(config: Mapping[str, Any], *, config_dir: Path, file: str) -> tuple[Study | None, list[Problem]]:
     data, problems = check_schema(config, schema="study", file=file)
     if problems:
         return None, problems
-    round_, found = _load_round(data["round"], config_dir=config_dir, file=file)
-    problems += found
-    problems += _unknown_plots(data["plots"], file=file)
+    round_, found = load_round(data["round"], config_dir=config_dir, file=file)
+    problems += found + _unknown_plots(data["plots"], file=file)
     points: list[Point] = []
-    for number, curve in enumerate(data["curves"]):
-        curve_points, found = _points_of_curve(
-            curve, data=data, round_=round_, config_dir=config_dir, file=file, key=f"curves[{number}]"
-        )
+    for number, settings in enumerate(data["curves"]):
+        curve = Curve(settings=settings, study=data, config_dir=config_dir, file=file, key=f"curves[{number}]")
+        curve_points, found = points_of_curve(curve, round_=round_)
         points += curve_points
         problems += found
     problems = list({str(problem): problem for problem in problems}.values())
     problems += _repeated_points(points, file=file)
-    datasets, found = _load_datasets(points, config_dir=config_dir)
+    datasets, found = _datasets(points, config_dir=config_dir)
     problems += found
     if round_ is None or any(problem.severity == "error" for problem in problems):
         return None, problems
-    study = Study(
+    return _study(data, round_=round_, points=points, datasets=datasets, warnings=problems), problems
+
+
+def _study(
+    data: Mapping[str, Any],
+    *,
+    round_: Round,
+    points: Sequence[Point],
+    datasets: Mapping[str, DatasetSpec],
+    warnings: Sequence[Problem],
+) -> Study:
+    return Study(
         name=data["study"],
         title=data.get("title", data["study"]),
         round=round_,
         scale=data["scale"],
         data_root=data["data_root"],
         raw_root=data["raw_root"],
+        published_root=data["published_root"],
         options={"precision": data["precision"], "compile": data["compile"]},
         accept_missing_runs=data["accept_missing_runs"],
         plots=tuple(data["plots"]),
         points=tuple(points),
         datasets=datasets,
-        warnings=tuple(problems),
+        warnings=tuple(warnings),
     )
-    return study, problems
 
 
-def _load(kind: str, name: str, *, config_dir: Path, file: str, key: str) -> tuple[dict[str, Any], list[Problem]]:
-    folder = config_dir / f"{kind}s"
-    legal = names_in(folder)
-    if name not in legal:
-        message = f"there is no {kind} of that name; legal values: {', '.join(legal)}"
-        return {}, [Problem(file=file, key=key, value=name, message=message)]
-    path = folder / f"{name}.yaml"
-    data, problems = read_yaml(path)
-    if problems:
-        return {}, problems
-    data, problems = check_schema(data, schema=kind, file=str(path))
-    return ({} if problems else data), problems
-
-
-def _load_round(name: str, *, config_dir: Path, file: str) -> tuple[Round | None, list[Problem]]:
-    data, problems = _load("round", name, config_dir=config_dir, file=file, key="round")
-    if not data:
-        return None, problems
-    trimmed = {benchmark: data["trimmed_runs"].get(benchmark, 1) for benchmark in data["required_runs"]}
-    required = data["required_runs"]
-    return Round(name=name, division=data["division"], required_runs=required, trimmed_runs=trimmed), problems
-
-
-def load_system(name: str, *, config_dir: Path, file: str = "", key: str = "") -> tuple[System | None, list[Problem]]:
-    """System of that name, or the problems of its file."""
-    from mlscaling import containers, launchers
-
-    data, problems = _load("system", name, config_dir=config_dir, file=file, key=key)
-    if not data:
-        return None, problems
-    path = str(config_dir / "systems" / f"{name}.yaml")
-    for field, registry in (("launcher", launchers.LAUNCHERS), ("container", containers.CONTAINERS)):
-        if data[field] not in registry:
-            message = f"is not registered; legal values: {', '.join(sorted(registry))}"
-            problems.append(Problem(file=path, key=field, value=data[field], message=message))
-    if data["container"] != "none" and not data["image"]:
-        problems.append(
-            Problem(file=path, key="image", value="", message=f"container {data['container']} needs an image")
-        )
-    return (None if problems else System(name=name, **data)), problems
-
-
-def _load_workload(name: str, *, config_dir: Path, file: str, key: str) -> tuple[WorkloadSpec | None, list[Problem]]:
-    data, problems = _load("workload", name, config_dir=config_dir, file=file, key=key)
-    if not data:
-        return None, problems
-    path = config_dir / "workloads" / f"{name}.yaml"
-    if not (LIBRARY / "workloads" / f"{name}.py").is_file():
-        message = f"has no module mlscaling/workloads/{name}.py"
-        problems.append(Problem(file=str(path), key="", value=None, message=message))
-    scales = {}
-    for scale, settings in data["scales"].items():
-        records = settings.pop("hyperparameters")
-        sizes = [record["global_batch_size"] for record in records]
-        for size in sorted({size for size in sizes if sizes.count(size) > 1}):
-            where = f"scales.{scale}.hyperparameters"
-            problems.append(
-                Problem(file=str(path), key=where, value=size, message="has two records for this batch size")
-            )
-        by_size = {record.pop("global_batch_size"): record for record in records}
-        scales[scale] = ScaleSpec(hyperparameters=by_size, **settings)
-    workload = WorkloadSpec(
-        name=name,
-        title=data["title"],
-        mlperf_benchmark=data["mlperf_benchmark"],
-        quality_name=data["quality"]["name"],
-        quality_mode=data["quality"]["mode"],
-        convergence_unit=data["convergence_unit"],
-        scales=scales,
-    )
-    return (None if problems else workload), problems
-
-
-def _load_datasets(points: Sequence[Point], *, config_dir: Path) -> tuple[dict[str, DatasetSpec], list[Problem]]:
+def _datasets(points: Sequence[Point], *, config_dir: Path) -> tuple[dict[str, DatasetSpec], list[Problem]]:
     datasets: dict[str, DatasetSpec] = {}
     problems: list[Problem] = []
     for point in points:
-        name, workload_file = point.settings.dataset, str(config_dir / "workloads" / f"{point.workload.name}.yaml")
-        if name in datasets:
+        name = point.settings.dataset
+        if point.published is not None or name in datasets:
             continue
-        data, found = _load(
-            "dataset", name, config_dir=config_dir, file=workload_file, key=f"scales.{point.scale}.dataset"
-        )
-        if data:
-            datasets[name] = DatasetSpec(name=name, **data)
-            found += _wrong_modules(datasets[name], config_dir=config_dir)
+        file, key = config_dir / "workloads" / f"{point.workload.name}.yaml", f"scales.{point.scale}.dataset"
+        dataset, found = load_dataset(name, config_dir=config_dir, file=str(file), key=key)
         problems += found
+        if dataset is not None:
+            datasets[name] = dataset
     return datasets, problems
-
-
-def _wrong_modules(dataset: DatasetSpec, *, config_dir: Path) -> list[Problem]:
-    path = str(config_dir / "datasets" / f"{dataset.name}.yaml")
-    problems = []
-    for key, value, folder in (
-        ("format", dataset.format, "datasets"),
-        ("generator", dataset.generator, "datasets/tiny"),
-    ):
-        legal = names_in(LIBRARY / folder, ".py")
-        if value and value not in legal:
-            message = f"there is no such module; legal values: {', '.join(legal)}"
-            problems.append(Problem(file=path, key=key, value=value, message=message))
-    return problems
-
-
-def _points_of_curve(
-    curve: Mapping[str, Any], *, data: Mapping[str, Any], round_: Round | None, config_dir: Path, file: str, key: str
-) -> tuple[list[Point], list[Problem]]:
-    system, problems = load_system(curve["system"], config_dir=config_dir, file=file, key=f"{key}.system")
-    workload, found = _load_workload(curve["workload"], config_dir=config_dir, file=file, key=f"{key}.workload")
-    problems += found
-    policy, found = _batch_policy(curve, file=file, key=key)
-    problems += found
-    if workload is not None and data["scale"] not in workload.scales:
-        message = f"{workload.name} has no such scale; legal values: {', '.join(workload.scales)}"
-        problems.append(Problem(file=file, key="scale", value=data["scale"], message=message))
-    benchmark = workload.mlperf_benchmark if workload else ""
-    if round_ and workload and benchmark not in round_.required_runs:
-        message = f"round {round_.name} has no benchmark {benchmark}; it has {', '.join(round_.required_runs)}"
-        problems.append(Problem(file=file, key=f"{key}.workload", value=workload.name, message=message))
-    if problems or system is None or workload is None or round_ is None:
-        return [], problems
-    if curve["runs"] < round_.required_runs[benchmark]:
-        message = f"round {round_.name} requires {round_.required_runs[benchmark]}; points will be labelled incomplete"
-        problems.append(Problem(file=file, key=f"{key}.runs", value=curve["runs"], message=message, severity="warning"))
-    points = [
-        Point(
-            study=data["study"],
-            system=system,
-            workload=workload,
-            scale=data["scale"],
-            nodes=nodes,
-            batch_policy=policy,
-            global_batch_size=_global_batch_size(curve, policy=policy, index=index, system=system),
-            gradient_accumulation_steps=curve["gradient_accumulation_steps"],
-            num_runs=curve["runs"],
-            required_runs=round_.required_runs[benchmark],
-            trimmed_runs=round_.trimmed_runs[benchmark],
-        )
-        for index, nodes in enumerate(curve["nodes"])
-    ]
-    for index, point in enumerate(points):
-        problems += _problems_of_point(point, config_dir=config_dir, file=file, key=f"{key}.nodes[{index}]")
-    return points, problems
-
-
-def _batch_policy(curve: Mapping[str, Any], *, file: str, key: str) -> tuple[str, list[Problem]]:
-    given = [policy for policy in BATCH_POLICIES if policy in curve]
-    if len(given) != 1:
-        what = "has none of them" if not given else f"has {' and '.join(given)}"
-        message = f"needs exactly one of {', '.join(BATCH_POLICIES)}, and {what}"
-        return "", [Problem(file=file, key=key, value=None, message=message)]
-    if given[0] == "explicit":
-        sizes, nodes = curve["explicit"]["global_batch_sizes"], curve["nodes"]
-        if len(sizes) != len(nodes):
-            message = f"needs one entry for each of the {len(nodes)} node counts"
-            where = f"{key}.explicit.global_batch_sizes"
-            return "", [Problem(file=file, key=where, value=sizes, message=message)]
-    return given[0], []
-
-
-def _global_batch_size(curve: Mapping[str, Any], *, policy: str, index: int, system: System) -> int:
-    if policy == "strong":
-        return int(curve["strong"]["global_batch_size"])
-    if policy == "explicit":
-        return int(curve["explicit"]["global_batch_sizes"][index])
-    ranks = int(curve["nodes"][index]) * system.accelerators_per_node
-    local_batch_size: int = curve["weak"]["local_batch_size"]
-    return local_batch_size * ranks * int(curve["gradient_accumulation_steps"])
-
-
-def _problems_of_point(point: Point, *, config_dir: Path, file: str, key: str) -> list[Problem]:
-    problems = []
-    if point.nodes > point.system.max_nodes:
-        message = f"system {point.system.name} has max_nodes = {point.system.max_nodes}"
-        problems.append(Problem(file=file, key=key, value=point.nodes, message=message))
-    parts = point.accelerators * point.gradient_accumulation_steps
-    if point.global_batch_size % parts:
-        message = (
-            f"global batch size {point.global_batch_size} is not divisible by {point.accelerators} ranks × "
-            f"{point.gradient_accumulation_steps} accumulation steps; "
-            f"nearest legal: {_nearest(point.global_batch_size, parts)}"
-        )
-        problems.append(Problem(file=file, key=key, value=point.nodes, message=message))
-    legal = sorted(point.settings.hyperparameters)
-    if point.global_batch_size not in legal:
-        workload_file = config_dir / "workloads" / f"{point.workload.name}.yaml"
-        message = (
-            f"global batch size {point.global_batch_size} has no hyper-parameters in {workload_file} "
-            f"(scales.{point.scale}.hyperparameters); it has {legal}"
-        )
-        problems.append(Problem(file=file, key=key, value=point.nodes, message=message))
-    return problems
-
-
-def _nearest(size: int, parts: int) -> str:
-    below = size - size % parts
-    return f"{below} or {below + parts}" if below else f"{parts}"
 
 
 def _repeated_points(points: Sequence[Point], *, file: str) -> list[Problem]:
@@ -430,10 +273,9 @@ def _repeated_points(points: Sequence[Point], *, file: str) -> list[Problem]:
 
 def _unknown_plots(plots: Sequence[str], *, file: str) -> list[Problem]:
     legal = [name for name in names_in(LIBRARY / "plots", ".py") if name != "style"]
+    message = f"is not a figure; legal values: {', '.join(legal)}"
     return [
-        Problem(
-            file=file, key=f"plots[{number}]", value=name, message=f"is not a figure; legal values: {', '.join(legal)}"
-        )
+        Problem(file=file, key=f"plots[{number}]", value=name, message=message)
         for number, name in enumerate(plots)
         if name not in legal
     ]

@@ -78,4 +78,6 @@ def _rcp_fault(row: Mapping[str, Any], *, complete: bool) -> str:
     if np.isnan(row["rcp_limit"]):
         return f"{words} ({row['rcp_status'].replace('_', ' ')})"
     value, limit, unit = row["convergence"], row["rcp_limit"], row["convergence_unit"]
-    return f"{words}: {value:,.6g} {unit}, the limit is {limit:,.6g} (p {wording.probability(row['rcp_p_value'])})"
+    fault = f"{words}: {value:,.6g} {unit}, the limit is {limit:,.6g}"
+    p_value = row["rcp_p_value"]  # NaN where the reference's runs do not vary
+    return fault if np.isnan(p_value) else f"{fault} (p {wording.probability(p_value)})"

@@ -34,7 +34,7 @@ class Context:
 
 def names() -> list[str]:
     """All figures there are."""
-    found = (module.name for module in pkgutil.iter_modules(__path__))
+    found = (module.name for module in pkgutil.iter_modules(__path__) if not module.ispkg)
     return sorted(name for name in found if name not in NO_FIGURES and not name.startswith("_"))
 
 

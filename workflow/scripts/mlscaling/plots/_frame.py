@@ -142,7 +142,7 @@ def _subtitle(context: Context) -> str:
 def _wrapped(text: str) -> list[str]:
     lines: list[str] = []
     for word in text.split():
-        if lines and _inches(f"{lines[-1]} {word}") <= WIDTH - 2 * LEFT:
+        if lines and _inches(f"{lines[-1]} {word}") <= 0.98 * (WIDTH - 2 * LEFT):  # text is wider at low resolution
             lines[-1] += f" {word}"
         else:
             lines.append(word)

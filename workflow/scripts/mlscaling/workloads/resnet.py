@@ -131,6 +131,7 @@ class ResNetWorkload(Workload):
     full_scale: ClassVar[Mapping[str, Scalar]] = {
         "width": 1.0,
         "num_classes": 1000,
+        "batch_norm_momentum": 0.1,
         "image_size": 224,
         "eval_resize": 256,
         "crop_scale_min": 0.08,
@@ -151,6 +152,9 @@ class ResNetWorkload(Workload):
             num_classes=int(sizes["num_classes"]),
             width=float(sizes["width"]),
         )
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.momentum = float(sizes["batch_norm_momentum"])
         return model.to(memory_format=torch.channels_last)  # type: ignore[no-any-return]
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:

@@ -1,0 +1,105 @@
+"""What the folders of `config/` offer by name: systems, rounds, workloads and datasets, with what is wrong in them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mlscaling import containers, launchers
+from mlscaling.configuration import Problem, check_schema, names_in, read_yaml
+from mlscaling.spec import DatasetSpec, Round, ScaleSpec, System, WorkloadSpec
+
+LIBRARY = Path(__file__).resolve().parent
+
+
+def load_round(name: str, *, config_dir: Path, file: str) -> tuple[Round | None, list[Problem]]:
+    """Round of that name, or the problems of its file; `file` is what names it."""
+    data, problems = _load("round", name, config_dir=config_dir, file=file, key="round")
+    if not data:
+        return None, problems
+    trimmed = {benchmark: data["trimmed_runs"].get(benchmark, 1) for benchmark in data["required_runs"]}
+    required = data["required_runs"]
+    return Round(name=name, division=data["division"], required_runs=required, trimmed_runs=trimmed), problems
+
+
+def load_system(name: str, *, config_dir: Path, file: str = "", key: str = "") -> tuple[System | None, list[Problem]]:
+    """System of that name, or the problems of its file; `file` and `key` are what names it."""
+    data, problems = _load("system", name, config_dir=config_dir, file=file, key=key)
+    if not data:
+        return None, problems
+    path = str(config_dir / "systems" / f"{name}.yaml")
+    for field, registry in (("launcher", launchers.LAUNCHERS), ("container", containers.CONTAINERS)):
+        if data[field] not in registry:
+            message = f"is not registered; legal values: {', '.join(sorted(registry))}"
+            problems.append(Problem(file=path, key=field, value=data[field], message=message))
+    if data["container"] != "none" and not data["image"]:
+        message = f"container {data['container']} needs an image"
+        problems.append(Problem(file=path, key="image", value="", message=message))
+    return (None if problems else System(name=name, **data)), problems
+
+
+def load_workload(name: str, *, config_dir: Path, file: str, key: str) -> tuple[WorkloadSpec | None, list[Problem]]:
+    """Workload of that name, or the problems of its file; `file` and `key` are what names it."""
+    data, problems = _load("workload", name, config_dir=config_dir, file=file, key=key)
+    if not data:
+        return None, problems
+    path = str(config_dir / "workloads" / f"{name}.yaml")
+    scales = {}
+    for scale, settings in data["scales"].items():
+        records = settings.pop("hyperparameters")
+        sizes = [record["global_batch_size"] for record in records]
+        for size in sorted({size for size in sizes if sizes.count(size) > 1}):
+            where, message = f"scales.{scale}.hyperparameters", "has two records for this batch size"
+            problems.append(Problem(file=path, key=where, value=size, message=message))
+        by_size = {record.pop("global_batch_size"): record for record in records}
+        scales[scale] = ScaleSpec(hyperparameters=by_size, **settings)
+    workload = WorkloadSpec(
+        name=name,
+        title=data["title"],
+        mlperf_benchmark=data["mlperf_benchmark"],
+        quality_name=data["quality"]["name"],
+        quality_mode=data["quality"]["mode"],
+        convergence_unit=data["convergence_unit"],
+        scales=scales,
+    )
+    return (None if problems else workload), problems
+
+
+def load_dataset(name: str, *, config_dir: Path, file: str, key: str) -> tuple[DatasetSpec | None, list[Problem]]:
+    """Dataset of that name, or the problems of its file; `file` and `key` are what names it."""
+    data, problems = _load("dataset", name, config_dir=config_dir, file=file, key=key)
+    if not data:
+        return None, problems
+    path = str(config_dir / "datasets" / f"{name}.yaml")
+    for field, folder in (("format", "datasets"), ("generator", "datasets/tiny")):
+        legal = names_in(LIBRARY / folder, ".py")
+        if data[field] and data[field] not in legal:
+            message = f"there is no such module; legal values: {', '.join(legal)}"
+            problems.append(Problem(file=path, key=field, value=data[field], message=message))
+    return (None if problems else DatasetSpec(name=name, **data)), problems
+
+
+def can_train(workload: WorkloadSpec, *, scale: str, config_dir: Path) -> list[Problem]:
+    """Why a workload cannot be trained at a scale; nothing if it can. Importing published logs needs neither."""
+    path = str(config_dir / "workloads" / f"{workload.name}.yaml")
+    if not (LIBRARY / "workloads" / f"{workload.name}.py").is_file():
+        message = f"cannot be trained: there is no module mlscaling/workloads/{workload.name}.py"
+        return [Problem(file=path, key="", value=None, message=message)]
+    if scale in workload.scales and not workload.scales[scale].dataset:
+        message = "is needed for a curve that is trained"
+        return [Problem(file=path, key=f"scales.{scale}.dataset", value=None, message=message)]
+    return []
+
+
+def _load(kind: str, name: str, *, config_dir: Path, file: str, key: str) -> tuple[dict[str, Any], list[Problem]]:
+    folder = config_dir / f"{kind}s"
+    legal = names_in(folder)
+    if name not in legal:
+        message = f"there is no {kind} of that name; legal values: {', '.join(legal)}"
+        return {}, [Problem(file=file, key=key, value=name, message=message)]
+    path = folder / f"{name}.yaml"
+    data, problems = read_yaml(path)
+    if problems:
+        return {}, problems
+    data, problems = check_schema(data, schema=kind, file=str(path))
+    return ({} if problems else data), problems
