@@ -53,6 +53,7 @@ rule all:
         of_runs("{results}/runs/{point}/run_{run}.json", STUDY.points),
         of_runs("{results}/validation/{point}/compliance_{run}.json", STUDY.points),
         rcp_of_study,
+        likeness_of_study(),
         "<results>/plan.tsv",
         "<results>/tables/summary.txt",
         "<results>/report.html",

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -53,6 +54,30 @@ def prepared_data(name):
         return ancient(file) if trained else file
 
     return of_run
+
+
+def systems_of(kind):
+    """Wildcard constraint: systems whose points are `trained`, or `published` and imported."""
+    systems = {
+        point.system.name
+        for point in STUDY.points
+        if (point.published is None) == (kind == "trained")
+    }
+    return "|".join(map(re.escape, sorted(systems))) or "(?!)"
+
+
+def published_log(wildcards):
+    """Log of a published run, in the tree that it is imported from; the tree may be one submitter's folder."""
+    source = point_of(wildcards).published
+    root = Path(STUDY.published_root)
+    folder = root if (root / "results").is_dir() else root / source.submitter
+    return str(
+        folder
+        / "results"
+        / source.system
+        / source.benchmark
+        / f"result_{wildcards.run}.txt"
+    )
 
 
 def attempts_dir(wildcards):
@@ -147,6 +172,39 @@ def hyperparameters_of_workload(wildcards):
         )
         for point in points
     }
+
+
+def points_of_curve(wildcards):
+    """The points of a workload on a system."""
+    return [
+        point
+        for point in points_of_workload(wildcards)
+        if point.system.name == wildcards.system
+    ]
+
+
+def compliance_of_curve(wildcards):
+    """Compliance verdicts of all runs of a curve."""
+    return of_runs(
+        "{results}/validation/{point}/compliance_{run}.json", points_of_curve(wildcards)
+    )
+
+
+def records_of_curve(wildcards):
+    """Run records of all runs of a curve."""
+    return of_runs("{results}/runs/{point}/run_{run}.json", points_of_curve(wildcards))
+
+
+def likeness_of_study():
+    """Likeness verdicts of all curves."""
+    curves = dict.fromkeys(point.path.rpartition("/")[0] for point in STUDY.points)
+    return [f"{RESULTS}/validation/{curve}/likeness.json" for curve in curves]
+
+
+def target_of(wildcards):
+    """Quality that a run of ours must reach; published logs are held to the official target of their benchmark."""
+    point = point_of(wildcards)
+    return point.settings.target if point.published is None else None
 
 
 def rcp_of_study(wildcards):

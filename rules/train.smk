@@ -1,7 +1,8 @@
-"""One job per run: train on the point's nodes and publish the log. A measurement is immutable.
+"""One job per run: train on the point's nodes and publish the log, or import a log that is published already.
 
-So `train` has no code inputs, its dataset is `ancient`, and its params are exactly what the training consumes: the
-system's limits, the data's folder and the study's other points may change without re-running it.
+A measurement is immutable. So `train` has no code inputs, its dataset is `ancient`, and its params are exactly what the
+training consumes: the system's limits, the data's folder and the study's other points may change without re-running it.
+The outputs spell `<point>` out, since Snakemake 9.27 does not constrain wildcards that stand in a pathvar.
 """
 
 
@@ -10,12 +11,14 @@ rule train:
         manifest=prepared_data("manifest.json"),
         data_dir=prepared_data("data_dir.txt"),
     output:
-        log="<results>/runs/<point>/result_{run}.txt",
-        record="<results>/runs/<point>/run_{run}.json",
+        log="<results>/runs/{system}/{workload}/n{nodes}/result_{run}.txt",
+        record="<results>/runs/{system}/{workload}/n{nodes}/run_{run}.json",
     log:
         "<results>/logs/train/<point>/run_{run}.log",
     benchmark:
         "<results>/logs/train/<point>/run_{run}.benchmark.tsv"
+    wildcard_constraints:
+        system=systems_of("trained"),
     conda:
         "../envs/train.yaml"
     threads: threads_of_training
@@ -37,3 +40,27 @@ rule train:
         " --data-dir-file {input.data_dir:q} --attempts-dir {params.attempts_dir:q}"
         " --log-file {output.log:q} --record-file {output.record:q} 2> {log:q}"
         " || {{ status=$?; cat {log:q} >&2; exit $status; }}"
+
+
+rule import_results:
+    input:
+        log=published_log,
+        library=library("import_results.py"),
+    output:
+        log="<results>/runs/{system}/{workload}/n{nodes}/result_{run}.txt",
+        record="<results>/runs/{system}/{workload}/n{nodes}/run_{run}.json",
+    log:
+        "<results>/logs/import_results/<point>/run_{run}.log",
+    wildcard_constraints:
+        system=systems_of("published"),
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        root=STUDY.published_root,
+        submitter=lambda wildcards: point_of(wildcards).published.submitter,
+        system=lambda wildcards: point_of(wildcards).published.system,
+        benchmark=lambda wildcards: point_of(wildcards).published.benchmark,
+    message:
+        "Importing {input.log}."
+    script:
+        "../workflow/scripts/import_results.py"

@@ -4,6 +4,7 @@
 localrules:
     check_compliance,
     check_rcp,
+    check_likeness,
     validated,
     collect_rcps,
     rcps,
@@ -24,7 +25,7 @@ rule check_compliance:
         expected=lambda wildcards: expected_log(
             STUDY, point_of(wildcards), run=int(wildcards.run)
         ),
-        target=lambda wildcards: point_of(wildcards).settings.target,
+        target=target_of,
         mode=lambda wildcards: point_of(wildcards).workload.quality_mode,
     message:
         "Checking the log of {wildcards.workload}, {wildcards.nodes} node(s), run {wildcards.run}."
@@ -55,6 +56,24 @@ rule check_rcp:
         "Checking {wildcards.workload}, {wildcards.nodes} node(s), against reference convergence points."
     script:
         "../workflow/scripts/check_rcp.py"
+
+
+rule check_likeness:
+    input:
+        scaling="<results>/tables/scaling.csv",
+        compliance=compliance_of_curve,
+        records=records_of_curve,
+        library=library("check_likeness.py"),
+    output:
+        verdict="<results>/validation/{system}/{workload}/likeness.json",
+    log:
+        "<results>/logs/check_likeness/{system}/{workload}.log",
+    conda:
+        "../envs/workflow.yaml"
+    message:
+        "Checking whether the points of {wildcards.workload} on {wildcards.system} are alike."
+    script:
+        "../workflow/scripts/check_likeness.py"
 
 
 rule validated:

@@ -6,10 +6,11 @@ from pathlib import Path
 from mlscaling.mlperf.compliance import check_compliance
 from mlscaling.mlperf.rounds import Target
 
+target, mode = snakemake.params.target, snakemake.params.mode
 verdict = check_compliance(
     Path(snakemake.input.log),
     ruleset=snakemake.params.ruleset,
     expected=snakemake.params.expected,
-    target=Target(values={"": snakemake.params.target}, mode=snakemake.params.mode),
+    target=None if target is None else Target(values={"": target}, mode=mode),
 )
 Path(snakemake.output.verdict).write_text(json.dumps(verdict, indent=1) + "\n", encoding="utf-8")

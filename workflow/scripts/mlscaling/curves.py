@@ -43,6 +43,8 @@ def points_of_curve(curve: Curve, *, round_: Round | None) -> tuple[list[Point],
     problems += found
     policy, found = _batch_policy(curve)
     problems += found + _problems_of_source(curve, workload=workload)
+    if isinstance(steps := settings["gradient_accumulation_steps"], list):
+        problems += _one_for_each_node_count(curve, steps, key="gradient_accumulation_steps")
     if workload is not None:
         problems += _problems_of_workload(curve, workload, round_=round_)
     if problems or system is None or workload is None or round_ is None:
@@ -71,7 +73,7 @@ def _point(
         nodes=curve.settings["nodes"][index],
         batch_policy=policy,
         global_batch_size=_global_batch_size(curve.settings, policy=policy, index=index, system=system),
-        gradient_accumulation_steps=curve.settings["gradient_accumulation_steps"],
+        gradient_accumulation_steps=_accumulation(curve.settings, index=index),
         num_runs=curve.settings["runs"],
         required_runs=round_.required_runs[workload.mlperf_benchmark],
         trimmed_runs=round_.trimmed_runs[workload.mlperf_benchmark],
@@ -86,7 +88,8 @@ def _problems_of_workload(curve: Curve, workload: WorkloadSpec, *, round_: Round
         message = f"{workload.name} has no such scale; legal values: {', '.join(workload.scales)}"
         problems.append(Problem(file=curve.file, key="scale", value=scale, message=message))
     if round_ and workload.mlperf_benchmark not in round_.required_runs:
-        message = f"round {round_.name} has no benchmark {workload.mlperf_benchmark}; it has {', '.join(round_.required_runs)}"
+        legal = ", ".join(round_.required_runs)
+        message = f"round {round_.name} has no benchmark {workload.mlperf_benchmark}; it has {legal}"
         problems.append(curve.problem("workload", workload.name, message))
     return problems
 
@@ -115,7 +118,12 @@ def _global_batch_size(settings: Mapping[str, Any], *, policy: str, index: int, 
     if policy == "explicit":
         return int(settings["explicit"]["global_batch_sizes"][index])
     ranks = int(settings["nodes"][index]) * system.accelerators_per_node
-    return int(settings["weak"]["local_batch_size"]) * ranks * int(settings["gradient_accumulation_steps"])
+    return int(settings["weak"]["local_batch_size"]) * ranks * _accumulation(settings, index=index)
+
+
+def _accumulation(settings: Mapping[str, Any], *, index: int) -> int:
+    steps = settings["gradient_accumulation_steps"]
+    return int(steps[index] if isinstance(steps, list) else steps)
 
 
 def _published(settings: Mapping[str, Any], *, index: int, benchmark: str) -> Published | None:

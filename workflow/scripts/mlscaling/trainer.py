@@ -247,6 +247,7 @@ def settings(spec: RunSpec) -> dict[str, Any]:
     return {
         "seed": spec.seed,
         "global_batch_size": spec.global_batch_size,
+        "local_batch_size": spec.local_batch_size,
         "gradient_accumulation_steps": spec.gradient_accumulation_steps,
         "train_samples": spec.train_samples,
         "eval_samples": spec.eval_samples,
