@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SNAKEMAKE := PATH="$(abspath $(BIN)):$$PATH" $(abspath $(BIN))/snakemake --profile $(PROFILE)
 STUDY = $(shell sed -n 's/^study: *\([^ \#]*\).*/\1/p' config/config.yaml)
 
-.PHONY: help study test lint benchmarks config-reference lock clean
+.PHONY: help study figures test lint benchmarks config-reference lock clean
 
 help:                    ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -17,6 +17,9 @@ study: $(VENV)/workflow $(VENV)/train ## run the default study and print its tab
 	@$(SNAKEMAKE)
 	@cat results/$(STUDY)/tables/summary.txt
 	@echo "report: results/$(STUDY)/report.html"
+
+figures: $(VENV)/workflow ## draw the three figures of the published v1.1 study into results/seed
+	@$(SNAKEMAKE) seed_figures
 
 test: $(VENV)/dev        ## run every test and check
 	$(BIN)/python -m pytest

@@ -12,6 +12,7 @@ localrules:
     tables,
     plot,
     figures,
+    seed_figures,
     summarize,
     report,
 
@@ -151,12 +152,41 @@ rule figures:
         "The figures of study {STUDY.name} are drawn."
 
 
+rule seed_figures:
+    input:
+        facts="config/published/dell_v1.1.csv",
+        text="config/published/seed_text.yaml",
+        library=library(
+            "seed_figures.py",
+            *(
+                f"mlscaling/plots/seed/{name}.py"
+                for name in ["r750xa_resnet", "xe8545", "rnnt_revised"]
+            ),
+        ),
+    output:
+        figures=expand(
+            "results/seed/figure_{number}.{ending}",
+            number=[1, 2, 3],
+            ending=["svg", "png", "csv", "rst"],
+        ),
+    log:
+        "results/seed/seed_figures.log",
+    conda:
+        "../envs/workflow.yaml"
+    message:
+        "Drawing the three figures of the published v1.1 study from committed facts."
+    shell:
+        "python workflow/scripts/seed_figures.py --facts {input.facts:q} --text {input.text:q} --output results/seed"
+        " > {log:q} 2>&1 || {{ cat {log:q} >&2; exit 1; }}"
+
+
 rule summarize:
     input:
         planned="<results>/planned.json",
         runs="<results>/tables/runs.csv",
         points="<results>/tables/points.csv",
         scaling="<results>/tables/scaling.csv",
+        likeness=likeness_of_study(),
         library=library("summarize.py"),
     output:
         text="<results>/tables/summary.txt",

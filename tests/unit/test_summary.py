@@ -135,6 +135,7 @@ def test_probabilities(value, text):
 def test_adapter_writes_both_forms(tmp_path):
     study = made.long_curve()
     inputs = write_study(study, tmp_path)
+    inputs.likeness = []
     for kind in ("points", "scaling"):
         tables.write_table(getattr(study, kind), tmp_path / f"{kind}.csv")
         setattr(inputs, kind, str(tmp_path / f"{kind}.csv"))
@@ -142,3 +143,22 @@ def test_adapter_writes_both_forms(tmp_path):
     run_adapter("summarize", input=inputs, output=output)
     assert Path(output.text).read_text() == text_of("long_curve")
     assert Path(output.rst).read_text() == rst_of("long_curve")
+
+
+UNLIKE = [
+    {"system": "emulated_cpu", "workload": "bert", "alarm": None, "findings": [
+        {"severity": "note", "message": "global_batch_size is 32 at 1 node, 64 at 2 nodes"},
+        {"severity": "warning", "message": "commit is a at 1 node, b at 2 nodes"}]},
+    {"system": "emulated_cpu", "workload": "resnet", "alarm": {"message": "efficiency 150 %"}, "findings": []},
+]  # fmt: skip
+
+
+def test_points_that_are_not_alike_are_named_alarms_first():
+    study = made.STUDIES["quickstart"]()
+    text = summary.text_summary(study.points, study.scaling, study.planned, likeness=UNLIKE)
+    alarm, difference = "ResNet-50 on emulated_cpu: ALARM, efficiency 150 %", "the points differ: commit is a at 1 node"
+    assert text.index(alarm) < text.index(f"BERT on emulated_cpu: {difference}")
+    assert "global_batch_size is" not in text
+    rst = summary.rst_summary(study.points, study.scaling, study.planned, likeness=UNLIKE)
+    assert "**Points of a curve that are not alike**" in rst
+    assert "**Points of a curve that are not alike**" not in rst_of("quickstart")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from mlscaling import wording
+from mlscaling.evidence import Record
 from mlscaling.planned import Planned
 from mlscaling.wording import MISSING, rst
 
@@ -57,8 +58,10 @@ class Line:
     """What a reader must know beside the numbers."""
 
 
-def text_summary(points: pd.DataFrame, scaling: pd.DataFrame, planned: Planned) -> str:
-    """The terminal's table, at most 120 columns, with footnotes."""
+def text_summary(
+    points: pd.DataFrame, scaling: pd.DataFrame, planned: Planned, *, likeness: Sequence[Record] = ()
+) -> str:
+    """The terminal's table, at most 120 columns, with footnotes; `likeness` are the verdicts of `likeness.json`."""
     lines = _lines(points, scaling, planned)
     letters = {note: letter for letter, note in zip(_letters(), _distinct_notes(lines), strict=False)}
     rows = {line: (*line.cells, ",".join(letters[note] for note in line.notes)) for line in lines}
@@ -69,12 +72,15 @@ def text_summary(points: pd.DataFrame, scaling: pd.DataFrame, planned: Planned) 
         text += ["", title, *(_aligned(cells, widths) for line, cells in rows.items() if line.system == system)]
     footnotes = [f"{letter}  {note}" for note, letter in letters.items()]
     headlines = [f"{name}: {sentence}" for name, sentence in _headlines(points, scaling, planned)]
-    for paragraphs, indent in ((footnotes, "   "), (headlines, "  "), (_legend(planned), "")):
+    alarms = [f"{name}: {sentence}" for name, sentence in _unlike(likeness, planned)]
+    for paragraphs, indent in ((footnotes, "   "), (headlines, "  "), (alarms, "  "), (_legend(planned), "")):
         text += ["", *_wrapped(paragraphs, indent=indent)] if paragraphs else []
     return "\n".join(text) + "\n"
 
 
-def rst_summary(points: pd.DataFrame, scaling: pd.DataFrame, planned: Planned) -> str:
+def rst_summary(
+    points: pd.DataFrame, scaling: pd.DataFrame, planned: Planned, *, likeness: Sequence[Record] = ()
+) -> str:
     """The same for the report: systems, headlines, table, verdicts; without section titles, to be embedded."""
     lines = _lines(points, scaling, planned)
     systems = [f"* {rst(title)}" for title in _systems(planned).values()]
@@ -85,6 +91,8 @@ def rst_summary(points: pd.DataFrame, scaling: pd.DataFrame, planned: Planned) -
     for title, columns in RST_TABLES.items():
         parts += [f"**{title}**", _rst_table(lines, columns=columns)]
     parts += ["**Verdicts**", "\n".join(_rst_verdicts(lines))]
+    if unlike := [f"* **{rst(name)}**: {rst(text)}" for name, text in _unlike(likeness, planned)]:
+        parts += ["**Points of a curve that are not alike**", "\n".join(unlike)]
     return "\n\n".join([*parts, *map(rst, _legend(planned))]) + "\n"
 
 
@@ -159,6 +167,20 @@ def _headlines(points: pd.DataFrame, scaling: pd.DataFrame, planned: Planned) ->
         name = f"{point.workload_title}{f' on {system}' * several_systems}, {wording.nodes(row['nodes'])}"
         headlines.append((name, wording.headline(row, unit=units[system, workload, row["nodes"]])))
     return headlines
+
+
+def _unlike(likeness: Sequence[Record], planned: Planned) -> list[tuple[str, str]]:
+    """Name and differences of each curve whose points are not alike, alarms first."""
+    titles = {(point.system, point.workload): point.workload_title for point in planned.points}
+    found = []
+    for verdict in sorted(likeness, key=lambda verdict: verdict["alarm"] is None):
+        name = f"{titles[verdict['system'], verdict['workload']]} on {verdict['system']}"
+        warnings = [finding["message"] for finding in verdict["findings"] if finding["severity"] != "note"]
+        if verdict["alarm"]:
+            found.append((name, f"ALARM, {verdict['alarm']['message']}"))
+        elif warnings:
+            found.append((name, f"the points differ: {'; '.join(warnings)}"))
+    return found
 
 
 def _systems(planned: Planned) -> dict[str, str]:
