@@ -251,7 +251,7 @@ def test_cmyk_and_grey_images_are_prepared_as_they_are_and_read_as_rgb(tmp_path:
     assert imagenet.write_list(tmp_path, split="train") == 3
     samples = workload_by_name("resnet", tiny_runs.run_spec("resnet", data_dir=tmp_path)).samples("train")
     images, _ = samples[Request(0, np.arange(3))]
-    assert images.shape == (3, 3, 32, 32)
+    assert images.shape == (3, 3, 48, 48)
 
 
 def test_devkit_without_ground_truth_is_named(tmp_path: Path) -> None:

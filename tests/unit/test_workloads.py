@@ -151,7 +151,7 @@ def test_images_depend_on_seed_epoch_and_sample_only(digits) -> None:
     spec = tiny_runs.run_spec("resnet", data_dir=digits)
     train = workload_by_name("resnet", spec).samples("train")
     images, classes = train[Request(3, np.array([5, 700, 1535]))]
-    assert images.shape == (3, 3, 32, 32)
+    assert images.shape == (3, 3, 48, 48)
     assert images.dtype == torch.uint8
     assert images.is_contiguous(memory_format=torch.channels_last)
     again, _ = train[Request(3, np.array([1535, 5]))]
