@@ -7,6 +7,7 @@ from typing import Any
 
 from mlscaling import containers, launchers
 from mlscaling.configuration import Problem, check_schema, names_in, read_yaml
+from mlscaling.datasets.preparation import NOT_FORMATS
 from mlscaling.spec import DatasetSpec, Round, ScaleSpec, System, WorkloadSpec
 
 LIBRARY = Path(__file__).resolve().parent
@@ -72,7 +73,7 @@ def load_dataset(name: str, *, config_dir: Path, file: str, key: str) -> tuple[D
         return None, problems
     path = str(config_dir / "datasets" / f"{name}.yaml")
     for field, folder in (("format", "datasets"), ("generator", "datasets/tiny")):
-        legal = names_in(LIBRARY / folder, ".py")
+        legal = [module for module in names_in(LIBRARY / folder, ".py") if module not in NOT_FORMATS]
         if data[field] and data[field] not in legal:
             message = f"there is no such module; legal values: {', '.join(legal)}"
             problems.append(Problem(file=path, key=field, value=data[field], message=message))
