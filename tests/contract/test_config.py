@@ -37,8 +37,10 @@ def test_the_default_study_is_right_and_short() -> None:
 
 
 @pytest.mark.parametrize("path", **named(STUDIES))
-def test_every_study_is_right_and_named_as_its_file(path: Path) -> None:
+def test_every_study_is_right_and_named_as_its_file(path: Path, tmp_path: Path) -> None:
     study = yaml.safe_load(path.read_text())
+    if any("published" in curve for curve in study["curves"]):
+        study["published_root"] = str(tmp_path)  # the user says where the tree is
     assert [p for p in check_study(study, config_dir=CONFIG, file=path.name) if p.severity == "error"] == []
     assert study["study"] == path.stem
 

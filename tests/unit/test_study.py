@@ -61,7 +61,7 @@ def test_batch_policies(curve: dict, batch_sizes: list[int], local: list[int]) -
     [
         (study_with({"workload": "resnet50"}), "my.yaml: curves[0].workload = 'resnet50': there is no workload of that name; legal values: "),
         (study_with({"system": "laptop"}), "my.yaml: curves[0].system = 'laptop': there is no system of that name; legal values: "),
-        (study_with(round="9.9"), "my.yaml: round = '9.9': there is no round of that name; legal values: 1.1.0"),
+        (study_with(round="9.9"), "my.yaml: round = '9.9': there is no round of that name; legal values: 0.7.0, 1.0.0, 1.1.0"),
         (study_with({"nodes": [0]}), "my.yaml: curves[0].nodes[0] = 0: must be at least 1"),
         (study_with({"nodes": []}), "my.yaml: curves[0].nodes = []: needs at least 1 entry"),
         (study_with({"nodes": [1, 1]}), "my.yaml: curves[0].nodes = [1, 1]: has the same entry twice"),
