@@ -46,7 +46,7 @@ def test_local_command() -> None:
 @pytest.mark.parametrize(
     ("lookup", "legal"),
     [
-        (lambda: launchers.launch_command("slurm", request()), "local, srun"),
+        (lambda: launchers.launch_command("slurm", request()), "local, mpirun, srun, torchrun"),
         (lambda: containers.wrap("lxc", containers.ContainerRequest(command=["x"])), "none"),
     ],
 )
