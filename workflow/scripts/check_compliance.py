@@ -1,8 +1,8 @@
 """Write the compliance verdict of one run: ours and the official checker's."""
 
-import json
 from pathlib import Path
 
+from mlscaling.files import write_json
 from mlscaling.mlperf.compliance import check_compliance
 from mlscaling.mlperf.rounds import Target
 
@@ -13,4 +13,4 @@ verdict = check_compliance(
     expected=snakemake.params.expected,
     target=None if target is None else Target(values={"": target}, mode=mode),
 )
-Path(snakemake.output.verdict).write_text(json.dumps(verdict, indent=1) + "\n", encoding="utf-8")
+write_json(verdict, snakemake.output.verdict)

@@ -1,8 +1,6 @@
 """Write the likeness verdict of one curve: what differs between its points, and an alarm above 100 % efficiency."""
 
-import json
-from pathlib import Path
-
+from mlscaling.files import write_json
 from mlscaling.likeness import likeness, read_curve
 
 points = read_curve(
@@ -13,4 +11,4 @@ points = read_curve(
     workload=snakemake.wildcards.workload,
 )
 verdict = likeness(points, system=snakemake.wildcards.system, workload=snakemake.wildcards.workload)
-Path(snakemake.output.verdict).write_text(json.dumps(verdict, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+write_json(verdict, snakemake.output.verdict)

@@ -1,12 +1,12 @@
 """Write the RCP verdict of one point, from the summaries that the compliance verdicts hold."""
 
-import json
 from pathlib import Path
 
+from mlscaling.files import read_json, write_json
 from mlscaling.mlperf.rcp import check_point
 from mlscaling.mlperf.summary import RunSummary
 
-verdicts = [json.loads(Path(file).read_text(encoding="utf-8")) for file in snakemake.input.compliance]
+verdicts = [read_json(file) for file in snakemake.input.compliance]
 verdict = check_point(
     [RunSummary.from_dict(verdict["summary"]) for verdict in verdicts],
     benchmark=snakemake.params.benchmark,
@@ -17,4 +17,4 @@ verdict = check_point(
     required_runs=snakemake.params.required_runs,
     logs=[Path(file) for file in snakemake.input.logs],
 )
-Path(snakemake.output.verdict).write_text(json.dumps(verdict, indent=1) + "\n", encoding="utf-8")
+write_json(verdict, snakemake.output.verdict)

@@ -1,14 +1,14 @@
 """Write a workload's reference runs as RCPs in MLPerf's format, with where they come from."""
 
-import json
 from pathlib import Path
 
+from mlscaling.files import read_json
 from mlscaling.mlperf.rcp import write_rcps
 from mlscaling.mlperf.summary import RunSummary
 from mlscaling.provenance import origin_of_runs
 
-verdicts = [json.loads(Path(file).read_text(encoding="utf-8")) for file in snakemake.input.compliance]
-records = [json.loads(Path(file).read_text(encoding="utf-8")) for file in snakemake.input.records]
+verdicts = [read_json(file) for file in snakemake.input.compliance]
+records = [read_json(file) for file in snakemake.input.records]
 write_rcps(
     [RunSummary.from_dict(verdict["summary"]) for verdict in verdicts],
     Path(snakemake.output.rcps),

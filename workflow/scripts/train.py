@@ -56,10 +56,14 @@ def _add_rank(parser: argparse.ArgumentParser) -> None:
 
 
 def _rank(options: argparse.Namespace) -> int:
+    from mlscaling.distributed import ranks
     from mlscaling.spec import RunSpec
     from mlscaling.trainer import main_rank
+    from mlscaling.whereabouts import line_of_rank
 
-    return main_rank(RunSpec.from_file(options.spec), options.log)
+    spec = RunSpec.from_file(options.spec)
+    print(line_of_rank(ranks(world_size=spec.world_size).rank, world_size=spec.world_size), flush=True)
+    return main_rank(spec, options.log)
 
 
 def _add_emulate(parser: argparse.ArgumentParser) -> None:

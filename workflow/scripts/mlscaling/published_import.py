@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 from pathlib import Path
 
+from mlscaling.files import write_json, written_beside
 from mlscaling.published import import_record
 from mlscaling.results_tree import results_of
 
@@ -27,10 +26,6 @@ def import_run(
     found = [r for r in results_of(root, submitters=[submitter]) if (r.system, r.benchmark) == (system, benchmark)]
     if not found:
         raise ValueError(f"{root}: submitter {submitter} has no results/{system}/{benchmark}")
-    beside = log_output.with_name(f".{log_output.name}.{os.getpid()}.tmp")
-    shutil.copyfile(log, beside)
-    beside.replace(log_output)
-    record = import_record(found[0], log, root=root)
-    beside = record_output.with_name(f".{record_output.name}.{os.getpid()}.tmp")
-    beside.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    beside.replace(record_output)
+    with written_beside(log_output) as beside:
+        shutil.copyfile(log, beside)
+    write_json(import_record(found[0], log, root=root), record_output)

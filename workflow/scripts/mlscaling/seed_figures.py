@@ -51,9 +51,9 @@ def write_figures(*, facts: Path, text: Path, output: Path) -> Iterator[Path]:
         ValueError: facts or text are not as they should be; names file, line or key.
     """
     from mlscaling.facts import read_facts
+    from mlscaling.files import write_text
     from mlscaling.plots import style
     from mlscaling.seed_text import read_text
-    from mlscaling.summary import write_text
     from mlscaling.tables import write_table
 
     table, claims = read_facts(facts), read_text(text)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import os
 import string
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 
@@ -94,14 +92,6 @@ def rst_summary(
     if unlike := [f"* **{rst(name)}**: {rst(text)}" for name, text in _unlike(likeness, planned)]:
         parts += ["**Points of a curve that are not alike**", "\n".join(unlike)]
     return "\n\n".join([*parts, *map(rst, _legend(planned))]) + "\n"
-
-
-def write_text(text: str, path: str | Path) -> None:
-    """Write beside, then rename."""
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
 
 
 def _lines(points: pd.DataFrame, scaling: pd.DataFrame, planned: Planned) -> list[Line]:

@@ -6,12 +6,13 @@ their digits, so that identities between columns still hold after reading.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from mlscaling.files import written_beside
 
 TEXT, INTEGER, OPTIONAL_INTEGER, FLOAT, FLAG = "str", "int64", "Int64", "float64", "boolean"
 
@@ -112,10 +113,8 @@ def table(rows: Iterable[Mapping[str, Any]], *, kind: str) -> pd.DataFrame:
 
 def write_table(frame: pd.DataFrame, path: str | Path) -> None:
     """Write as CSV with all digits: beside, then renamed, so that a reader never sees half a table."""
-    path = Path(path)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    frame.to_csv(beside, index=False, lineterminator="\n")
-    beside.replace(path)
+    with written_beside(path) as beside:
+        frame.to_csv(beside, index=False, lineterminator="\n")
 
 
 def read_table(path: str | Path, kind: str) -> pd.DataFrame:

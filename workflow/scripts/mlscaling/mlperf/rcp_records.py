@@ -5,13 +5,13 @@ from __future__ import annotations
 import importlib.resources
 import json
 import math
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from mlscaling.files import write_text
 from mlscaling.mlperf import rounds
 from mlscaling.mlperf.summary import RunSummary, Setting
 
@@ -174,10 +174,7 @@ def write_rcps(
         }
         for size, group in sorted(groups.items())
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    beside.replace(path)
+    write_text(json.dumps(content, indent=2) + "\n", path)
 
 
 def _problems(groups: Mapping[int, Sequence[RunSummary]], *, benchmark: str, required_runs: int) -> list[str]:

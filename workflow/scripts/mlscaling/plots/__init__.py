@@ -7,7 +7,6 @@ All three take the keywords `runs`, `points`, `scaling` (the tables) and `contex
 from __future__ import annotations
 
 import importlib
-import os
 import pkgutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -66,6 +65,7 @@ def write(
         context: titles and RCP verdicts.
         outputs: paths by `svg`, `png`, `csv`, `caption`.
     """
+    from mlscaling.files import write_text
     from mlscaling.plots import style
     from mlscaling.tables import write_table
 
@@ -75,6 +75,4 @@ def write(
         style.save(figure, outputs[form], form=form)
     write_table(module.data(runs=runs, points=points, scaling=scaling, context=context), outputs["csv"])
     caption = module.caption(runs=runs, points=points, scaling=scaling, context=context)
-    beside = outputs["caption"].with_name(f".{outputs['caption'].name}.{os.getpid()}")
-    beside.write_text(caption, encoding="utf-8")
-    beside.replace(outputs["caption"])
+    write_text(caption, outputs["caption"])

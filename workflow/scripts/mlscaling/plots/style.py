@@ -6,7 +6,6 @@ and with any colour vision. Colours are those of Okabe and Ito (2008).
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,6 +22,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import blended_transform_factory
+
+from mlscaling.files import written_beside
 
 WIDTH = 6.5
 """Inches: the text width of a printed page."""
@@ -85,10 +86,8 @@ def theme() -> Iterator[None]:
 def save(figure: Figure, path: Path, *, form: str) -> None:
     """Write as `svg` or `png` (200 dpi) without date and version: beside, then renamed."""
     metadata: dict[str, None] = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with theme():
+    with theme(), written_beside(path) as beside:
         figure.savefig(beside, format=form, metadata=metadata)
-    beside.replace(path)
 
 
 def colour(workload: str, *, workloads: Iterable[str] = ()) -> str:
