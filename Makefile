@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SNAKEMAKE := PATH="$(abspath $(BIN)):$$PATH" $(abspath $(BIN))/snakemake --profile $(PROFILE)
 STUDY = $(shell sed -n 's/^study: *\([^ \#]*\).*/\1/p' config/config.yaml)
 
-.PHONY: help study figures test lint benchmarks config-reference lock clean
+.PHONY: help study figures test lint benchmarks cluster cluster-down config-reference lock clean
 
 help:                    ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -29,6 +29,12 @@ lint: $(VENV)/dev        ## only the checks of style and types
 
 benchmarks: $(VENV)/workflow $(VENV)/train ## print the speed ratios; needs two idle cores
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+cluster:                 ## bring up a Slurm cluster on this machine, to try profiles/slurm with (root, Debian 12)
+	@$(PYTHON) tests/slurm/cluster.py up
+
+cluster-down:            ## take it down
+	@$(PYTHON) tests/slurm/cluster.py down
 
 config-reference: $(VENV)/dev ## write config/README.md anew from the schemas
 	PYTHONPATH=workflow/scripts $(BIN)/python -c "from mlscaling.reference import config_reference as text; print(text(), end='')" \

@@ -26,6 +26,7 @@ rule train:
         measuring=1,
         mpi="",
         nodes=lambda wildcards: geometry(point_of(wildcards)).nodes,
+        tasks=lambda wildcards: geometry(point_of(wildcards)).tasks,
         gres=lambda wildcards: geometry(point_of(wildcards)).gres,
         slurm_extra=lambda wildcards: geometry(point_of(wildcards)).slurm_extra,
         mem_mb=lambda wildcards: geometry(point_of(wildcards)).mem_mb,
@@ -38,7 +39,9 @@ rule train:
     shell:
         "python workflow/scripts/train.py run --spec {params.spec:q} --system {wildcards.system}"
         " --data-dir-file {input.data_dir:q} --attempts-dir {params.attempts_dir:q}"
-        " --log-file {output.log:q} --record-file {output.record:q} 2> {log:q}"
+        " --log-file {output.log:q} --record-file {output.record:q} --verdict-file"
+        " {RESULTS:q}/validation/{wildcards.system}/{wildcards.workload}/n{wildcards.nodes}"
+        "/compliance_{wildcards.run}.json 2> {log:q}"
         " || {{ status=$?; cat {log:q} >&2; exit $status; }}"
 
 

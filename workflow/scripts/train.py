@@ -28,6 +28,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attempts-dir", type=Path, required=True, help="folder of all attempts at this run")
     parser.add_argument("--log-file", type=Path, required=True, help="MLPerf log to publish")
     parser.add_argument("--record-file", type=Path, required=True, help="run record to publish")
+    parser.add_argument("--verdict-file", type=Path, help="compliance verdict of the run, made once it is published")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -46,6 +47,7 @@ def _run(options: argparse.Namespace) -> int:
         record=options.record_file,
         train_script=Path(__file__),
         data_dir=Path(options.data_dir_file.read_text(encoding="utf-8").strip()),
+        verdict=options.verdict_file,
     )
     return run_training(RunSpec.from_json(options.spec), system, paths)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -16,15 +17,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mlscaling import containers, launchers, provenance
+from mlscaling import containers, launchers, provenance, slurm
 from mlscaling.emulation import die_with_parent
-from mlscaling.failures import Failure, classify
+from mlscaling.failures import why_failed
+from mlscaling.files import write_json, write_text, written_beside
 from mlscaling.spec import RunSpec, System
+from mlscaling.whereabouts import said_by_ranks
 
 INTERRUPTED = 130
 """Exit status of an interrupted command, as a shell gives it."""
@@ -44,6 +47,8 @@ class Paths:
     """`train.py`."""
     data_dir: Path
     """Prepared data."""
+    verdict: Path | None = None
+    """Compliance verdict of the run; its being there shows that whoever asked for the result went on with it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +75,10 @@ class Attempt:
     """First node."""
     job_id: str = ""
     """Slurm job, empty outside Slurm."""
+    nodes: tuple[dict[str, str], ...] = field(default=())
+    """Nodes that Slurm gave, first first: name and address; empty outside Slurm."""
+    ranks: tuple[dict[str, int | str], ...] = field(default=())
+    """What each rank said of itself: rank, host and address."""
     notes: tuple[str, ...] = field(default=())
     """What a reader should know, e.g. that ranks shared cores."""
     unclaimed: bool = False
@@ -89,7 +98,7 @@ def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
     paths.attempts_dir.mkdir(parents=True, exist_ok=True)
     with _only_one(paths.attempts_dir) as waited:
         _close_abandoned(paths.attempts_dir, run=spec.run)
-        if done := _completed_for_another(paths.attempts_dir, spec=spec, waited=waited):
+        if done := _completed_for_another(paths.attempts_dir, spec=spec, waited=waited, verdict=paths.verdict):
             print(f"run {spec.run}: {done.name} was completed for another process; publishing it", file=sys.stderr)
             return _publish(done, spec=spec, system=system, paths=paths)
         folder = _next_folder(paths.attempts_dir)
@@ -128,12 +137,20 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
         job_id=os.environ.get("SLURM_JOB_ID", ""),
     )
     _write_attempt(folder, attempt)
-    _write(folder / "spec.json", spec.to_json() + "\n")
+    write_text(spec.to_json() + "\n", folder / "spec.json")
     askers = provenance.ancestors(2)  # the rule's shell, and snakemake
-    command = _command(folder, spec=spec, system=system, train_script=paths.train_script, job_id=attempt.job_id)
-    _write(folder / "command.json", json.dumps(command, indent=1) + "\n")
-    status, ended_by = _supervise(command, folder=folder, system=system)
-    attempt = _judge(folder, attempt=attempt, exit_status=status, ended_by=ended_by)
+    try:
+        in_job = attempt.job_id and system.launcher != "local"
+        nodes = slurm.allocation(attempt.job_id) if in_job else []
+        attempt = dataclasses.replace(attempt, nodes=tuple({"name": n.name, "address": n.address} for n in nodes))
+        _write_attempt(folder, attempt)
+        command = _command(folder, spec=spec, system=system, train_script=paths.train_script, nodes=nodes)
+        write_json(command, folder / "command.json")
+        status, ended_by = _supervise(command, folder=folder, system=system)
+    except ValueError as error:
+        (folder / "ranks.log").touch()
+        nodes, status, ended_by = [], 1, f"config: {error}"
+    attempt = _judge(folder, attempt=attempt, exit_status=status, ended_by=ended_by, nodes=nodes)
     attempt = dataclasses.replace(attempt, unclaimed=not provenance.all_alive(askers))
     _write_attempt(folder, attempt)
     if attempt.status == "completed":
@@ -142,7 +159,9 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
     return INTERRUPTED if attempt.failure_class == "interrupted" else 1
 
 
-def _command(folder: Path, *, spec: RunSpec, system: System, train_script: Path, job_id: str) -> list[str]:
+def _command(
+    folder: Path, *, spec: RunSpec, system: System, train_script: Path, nodes: Sequence[slurm.Node]
+) -> list[str]:
     train = str(train_script.resolve())
     files = [f"--spec={(folder / 'spec.json').resolve()}", f"--log={(folder / 'mlperf.log').resolve()}"]
     rank = [sys.executable, train, "rank", *files]
@@ -153,7 +172,9 @@ def _command(folder: Path, *, spec: RunSpec, system: System, train_script: Path,
         ranks_per_node=spec.accelerators_per_node,
         cpus_per_rank=spec.cpus_per_accelerator,
         train_script=train,
-        job_id=job_id,
+        job_id=os.environ.get("SLURM_JOB_ID", ""),
+        hosts=[node.name for node in nodes],
+        master_address=slurm.first_address(nodes) if nodes else "",
         environment={"OMP_NUM_THREADS": str(spec.cpus_per_accelerator), **system.environment},
     )
     return launchers.launch_command(system.launcher, request)
@@ -221,16 +242,20 @@ def _end_group(child: subprocess.Popen[bytes]) -> None:
 # --- judging and publishing -------------------------------------------------------------------------------------------
 
 
-def _judge(folder: Path, *, attempt: Attempt, exit_status: int, ended_by: str) -> Attempt:
+def _judge(folder: Path, *, attempt: Attempt, exit_status: int, ended_by: str, nodes: Sequence[slurm.Node]) -> Attempt:
     notes = _notes(folder)
     log = folder / "mlperf.log"
+    with (folder / "ranks.log").open(encoding="utf-8", errors="replace") as lines:
+        attempt = dataclasses.replace(attempt, ranks=said_by_ranks(lines))
     if not ended_by and log.exists() and _run_stopped(log):
         if exit_status:
             notes += (f"the launch command ended with status {exit_status} after run_stop",)
         return dataclasses.replace(
             attempt, status="completed", exit_status=exit_status, ended=time.time(), notes=notes
         )  # fmt: skip
-    failure = _failure(folder, exit_status=exit_status, ended_by=ended_by)
+    failure = why_failed(
+        folder / "ranks.log", exit_status=exit_status, ended_by=ended_by, job_id=attempt.job_id, nodes=nodes
+    )
     return dataclasses.replace(
         attempt,
         status="failed",
@@ -246,15 +271,6 @@ def _run_stopped(log: Path) -> bool:
     from mlscaling.mlperf.parse import summarize
 
     return summarize(log).status in ("success", "aborted")
-
-
-def _failure(folder: Path, *, exit_status: int, ended_by: str) -> Failure:
-    if ended_by:
-        failure_class, _, message = ended_by.partition(": ")
-        return Failure(failure_class=failure_class, message=message)
-    otherwise = f"the launch command ended with status {exit_status} and the log has no run_stop"
-    with (folder / "ranks.log").open(encoding="utf-8", errors="replace") as lines:
-        return classify(lines, otherwise=otherwise)
 
 
 def _notes(folder: Path) -> tuple[str, ...]:
@@ -274,12 +290,9 @@ def _publish(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
     from mlscaling.mlperf.parse import summarize
 
     summary = summarize(folder / "mlperf.log")
-    for path in (paths.log, paths.record):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    beside = paths.log.with_name(f".{paths.log.name}.{os.getpid()}.tmp")
-    shutil.copyfile(folder / "mlperf.log", beside)
-    beside.replace(paths.log)
-    _write(paths.record, json.dumps(_record(folder, spec=spec, system=system, paths=paths), indent=1) + "\n")
+    with written_beside(paths.log) as beside:
+        shutil.copyfile(folder / "mlperf.log", beside)
+    write_json(_record(folder, spec=spec, system=system, paths=paths), paths.record)
     reached = (
         f"{summary.status}, {60 * summary.time_to_train_min:.1f} s, {summary.convergence:g} {summary.convergence_unit}"
     )
@@ -340,33 +353,40 @@ def _close_abandoned(attempts_dir: Path, *, run: int) -> None:
     """Attempts that nobody can be at work on any more, since we hold the lock, become failed ones."""
     for folder, record in zip(_folders(attempts_dir), read_attempts(attempts_dir), strict=True):
         if record["status"] == "running":
-            message = "the process that made this attempt disappeared"
-            closed = {**record, "status": "failed", "failure_class": "interrupted", "message": message, "run": run}
-            _write(folder / "attempt.json", json.dumps(closed, indent=1) + "\n")
+            known = slurm.why_ended(record["job_id"]) if record.get("job_id") else None
+            failure_class, message = known or ("interrupted", "the process that made this attempt disappeared")
+            closed = {**record, "status": "failed", "failure_class": failure_class, "message": message, "run": run}
+            write_json(closed, folder / "attempt.json")
 
 
-def _completed_for_another(attempts_dir: Path, *, spec: RunSpec, waited: bool) -> Path | None:
+def _completed_for_another(attempts_dir: Path, *, spec: RunSpec, waited: bool, verdict: Path | None) -> Path | None:
     """Newest attempt, if it completed for somebody who never got it, and trained exactly this spec.
 
-    That is one that we waited for, or one whose snakemake was killed meanwhile. A log that was published and deleted
-    since is asked for anew, and trained anew.
+    That is one that we waited for, or one whose snakemake was killed meanwhile. A job cannot see the snakemake that
+    submitted it, but can see that its log was never judged. A log that was published and deleted since is asked for
+    anew, and trained anew.
     """
     records = read_attempts(attempts_dir)
-    if not records or records[-1]["status"] != "completed" or not (waited or records[-1].get("unclaimed")):
+    if not records or records[-1]["status"] != "completed":
         return None
     folder = _folders(attempts_dir)[-1]
+    never_judged = bool(records[-1].get("job_id")) and verdict is not None and not _judges(verdict, folder)
+    if not (waited or records[-1].get("unclaimed") or never_judged):
+        return None
     trained = RunSpec.from_file(folder / "spec.json")
     if dataclasses.replace(trained, data_dir="").to_json() != dataclasses.replace(spec, data_dir="").to_json():
         return None
-    _write(folder / "attempt.json", json.dumps({**records[-1], "unclaimed": False}, indent=1) + "\n")
+    write_json({**records[-1], "unclaimed": False}, folder / "attempt.json")
     return folder
 
 
+def _judges(verdict: Path, folder: Path) -> bool:
+    try:
+        judged = json.loads(verdict.read_text(encoding="utf-8"))["sha256"]
+    except (OSError, ValueError, KeyError):
+        return False
+    return bool(judged == hashlib.sha256((folder / "mlperf.log").read_bytes()).hexdigest())
+
+
 def _write_attempt(folder: Path, attempt: Attempt) -> None:
-    _write(folder / "attempt.json", json.dumps(dataclasses.asdict(attempt), indent=1) + "\n")
-
-
-def _write(path: Path, text: str) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    beside.write_text(text, encoding="utf-8")
-    beside.replace(path)
+    write_json(dataclasses.asdict(attempt), folder / "attempt.json")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from mlscaling import slurm
 
 FAILURE_CLASSES = (
     "network",
@@ -29,7 +32,7 @@ _SIGNS: tuple[tuple[str, str], ...] = (
              r"|Unable to (synchronously )?open (file|object)|checksum"),
     ("config", r"mlscaling config error|ModuleNotFoundError|run spec (is incomplete|has unknown fields)"),
     ("node", r"ended by signal (SIGBUS|SIGILL)|Bus error|uncorrectable ECC|NVRM: Xid"),
-    ("unknown", r"rank \d+ ended by signal"),
+    ("unknown", r"rank \d+ ended by signal|srun: error: \S+: task \d+: (Killed|Aborted|Segmentation fault|Illegal)"),
     ("network", r"Connection (refused|reset|closed|timed out)|connectFullMesh|Broken pipe|NCCL.*(unhandled|remote)"
                 r"|Socket Timeout|no route to host|gloo.*(timeout|timed out)|DistNetworkError|Address already in use"),
 )  # fmt: skip
@@ -46,6 +49,31 @@ class Failure:
     """The line that decided, or what is known where no line did."""
 
 
+def why_failed(
+    ranks_log: Path, *, exit_status: int, ended_by: str, job_id: str = "", nodes: Sequence[slurm.Node] = ()
+) -> Failure:
+    """Why an attempt failed: what Slurm did to its job, what ended it here, what its ranks printed, in this order.
+
+    Args:
+        ranks_log: labelled output of all ranks.
+        exit_status: of the launch command.
+        ended_by: `<class>: <message>` if the attempt was ended from here, else empty.
+        job_id: its Slurm job, empty outside Slurm.
+        nodes: nodes of that job. Where ranks lost each other, a node that is silent is the cause.
+    """
+    failure_class, _, message = ended_by.partition(": ")
+    if failure_class not in ("timeout", "config") and job_id and (known := slurm.why_ended(job_id)):
+        return Failure(failure_class=known[0], message=known[1])
+    if ended_by:
+        return Failure(failure_class=failure_class, message=message)
+    otherwise = f"the launch command ended with status {exit_status} and the log has no run_stop"
+    with ranks_log.open(encoding="utf-8", errors="replace") as lines:
+        failure = classify(lines, otherwise=otherwise)
+    if failure.failure_class in ("network", "unknown") and (silent := slurm.silent_nodes(nodes)):
+        return Failure(failure_class="node", message=f"no answer from {', '.join(silent)}; {failure.message}")
+    return failure
+
+
 def classify(lines: Iterable[str], *, otherwise: str) -> Failure:
     """Class of a failure from the labelled output of all ranks.
 
@@ -53,12 +81,16 @@ def classify(lines: Iterable[str], *, otherwise: str) -> Failure:
     own lines tell nothing, all ranks are read, since the cause may stand in any rank's output.
 
     Args:
-        lines: output of all ranks, each line behind `<rank>: ` as `srun --label` and `emulation` write it.
+        lines: output of all ranks, each line behind `<rank>: ` as `srun --label` (which aligns ranks to the right) and
+            `emulation` write it.
         otherwise: message where no line tells.
     """
-    everything = [line.rstrip() for line in lines]
+    everything = [_ALIGNED.sub("", line.rstrip()) for line in lines]
     culprit = _first_to_end(everything)
     mine = [line for line in everything if culprit and line.startswith(f"{culprit}: ")]
+    # Of the ends that srun reports, only the first is a cause: the launcher kills the others because of it.
+    ends = [line for line in everything if _FIRST_TO_END.search(line)]
+    everything = [line for line in everything if line not in ends[1:]]
     unlabelled = [line for line in everything if not _LABEL.match(line)]
     for candidates in (mine + unlabelled, everything):
         failure = _first_sign(candidates)
@@ -69,6 +101,7 @@ def classify(lines: Iterable[str], *, otherwise: str) -> Failure:
     return Failure(failure_class="unknown", message=otherwise)
 
 
+_ALIGNED = re.compile(r"^ +(?=\d+: )")
 _LABEL = re.compile(r"\d+: ")
 _ERROR = re.compile(r"\d+: \w[\w.]*(Error|Exception|Interrupt)\b")
 _FIRST_TO_END = re.compile(r"emulate: rank (\d+) ended|srun: error: \S+: tasks? (\d+)")

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from mlscaling.slurm import rendezvous_port
+
 LAUNCHERS: dict[str, Callable[[LaunchRequest], list[str]]] = {}
 
 
@@ -25,6 +27,10 @@ class LaunchRequest:
     """Path of `train.py`, which also plays the one-host launcher."""
     job_id: str = ""
     """Slurm job, empty outside Slurm."""
+    hosts: Sequence[str] = field(default=())
+    """Nodes of the allocation in Slurm's order, empty outside Slurm."""
+    master_address: str = ""
+    """Address of the first node, at which the ranks meet; empty outside Slurm."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables to set for every rank."""
 
@@ -55,10 +61,38 @@ def launch_command(name: str, request: LaunchRequest) -> list[str]:
     return LAUNCHERS[name](request)
 
 
-def _with_environment(request: LaunchRequest) -> list[str]:
-    if not request.environment:
+def _with_environment(request: LaunchRequest, *, rendezvous: bool = False) -> list[str]:
+    variables = dict(request.environment)
+    if rendezvous and request.master_address:
+        variables = {
+            "MASTER_ADDR": request.master_address,
+            "MASTER_PORT": str(rendezvous_port(request.job_id)),
+            **variables,
+        }
+    if not variables:
         return list(request.command)
-    return ["env", *(f"{key}={value}" for key, value in sorted(request.environment.items())), *request.command]
+    return ["env", *(f"{key}={value}" for key, value in sorted(variables.items())), *request.command]
+
+
+def _check_job(request: LaunchRequest) -> None:
+    if not request.job_id:
+        raise ValueError("the launcher of this system works in a Slurm job, and this is none; legal outside: local")
+
+
+def _step(request: LaunchRequest, *, tasks_per_node: int, cpus_per_task: int) -> list[str]:
+    _check_job(request)
+    return [
+        "srun",
+        f"--jobid={request.job_id}",
+        "--overlap",
+        f"--nodes={request.nodes}",
+        f"--ntasks={request.nodes * tasks_per_node}",
+        f"--ntasks-per-node={tasks_per_node}",
+        f"--cpus-per-task={cpus_per_task}",
+        "--kill-on-bad-exit=1",
+        "--wait=60",
+        "--label",
+    ]
 
 
 @register("local")
@@ -78,22 +112,68 @@ def local(request: LaunchRequest) -> list[str]:
 
 @register("srun")
 def srun(request: LaunchRequest) -> list[str]:
-    """One Slurm task per rank inside the job's allocation.
+    """One Slurm task per rank inside the job's allocation: the most robust start.
 
     Node and task counts are always given: Snakemake's Slurm executor strips them from the job's environment, and a
     bare `--ntasks-per-node` then starts one task on any one node. `--overlap` lets the step share what a batch step
     of the executor may already hold.
     """
+    step = _step(request, tasks_per_node=request.ranks_per_node, cpus_per_task=request.cpus_per_rank)
+    return [*step, *_with_environment(request, rendezvous=True)]
+
+
+@register("torchrun")
+def torchrun(request: LaunchRequest) -> list[str]:
+    """One Slurm task per node, each a torchrun that starts its node's ranks.
+
+    The static rendezvous: with `c10d`, agents print long errors when the first node's store leaves before them. The
+    node's number is known in the task only; torchrun reads it from PET_NODE_RANK.
+    """
+    step = _step(request, tasks_per_node=1, cpus_per_task=request.ranks_per_node * request.cpus_per_rank)
     return [
-        "srun",
-        f"--jobid={request.job_id}",
-        "--overlap",
-        f"--nodes={request.nodes}",
-        f"--ntasks={request.nodes * request.ranks_per_node}",
-        f"--ntasks-per-node={request.ranks_per_node}",
-        f"--cpus-per-task={request.cpus_per_rank}",
-        "--kill-on-bad-exit=1",
-        "--wait=60",
-        "--label",
+        *step,
+        "sh",
+        "-c",
+        'PET_NODE_RANK="$SLURM_NODEID" exec "$@"',
+        "torchrun",
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nnodes={request.nodes}",
+        f"--nproc-per-node={request.ranks_per_node}",
+        f"--master-addr={request.master_address}",
+        f"--master-port={rendezvous_port(request.job_id)}",
+        "--no-python",
         *_with_environment(request),
+    ]
+
+
+@register("mpirun")
+def mpirun(request: LaunchRequest) -> list[str]:
+    """Open MPI's mpirun, which starts its daemons through Slurm and then the ranks, where a site prefers that.
+
+    The daemons' launcher reads the node list from variables that Snakemake's executor has stripped, so they are given
+    back to it.
+    """
+    _check_job(request)
+    slots = f"{request.ranks_per_node}(x{request.nodes})" if request.nodes > 1 else str(request.ranks_per_node)
+    return [
+        "env",
+        f"SLURM_JOBID={request.job_id}",
+        f"SLURM_JOB_NODELIST={','.join(request.hosts)}",
+        f"SLURM_NODELIST={','.join(request.hosts)}",
+        f"SLURM_TASKS_PER_NODE={slots}",
+        "mpirun",
+        "--np",
+        str(request.nodes * request.ranks_per_node),
+        "--map-by",
+        f"ppr:{request.ranks_per_node}:node",
+        "--bind-to",
+        "none",
+        "sh",
+        "-c",
+        'RANK="$OMPI_COMM_WORLD_RANK" LOCAL_RANK="$OMPI_COMM_WORLD_LOCAL_RANK" WORLD_SIZE="$OMPI_COMM_WORLD_SIZE"'
+        ' exec "$@"',
+        "mpirun",
+        *_with_environment(request, rendezvous=True),
     ]

@@ -1,18 +1,26 @@
-"""A point → Slurm geometry, as resources of the Slurm executor plugin.
+"""A point → Slurm geometry; and what a running job can learn of its own allocation from Slurm.
 
 Measured with snakemake-executor-plugin-slurm 2.8.0: `mpi` present but empty lets the rule's shell run once, in the
-batch step on the first node, for one node as for many; a GPU request goes by `gres`, which is per node, and without
-`tasks`, which the plugin would turn into `--ntasks-per-gpu`.
+batch step on the first node, for one node as for many. A GPU request goes by `gres`, which is per node, and without
+`tasks`, which the plugin would turn into `--ntasks-per-gpu`; without GPUs the plugin asks for one task where `tasks` is
+not given, and `sbatch` then gives one node. In the job it strips all SLURM_* but the job id, so nodes are asked for.
 """
 
 from __future__ import annotations
 
+import re
+import socket
+import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mlscaling.spec import Point
 
 START_UP_MIN = 5
 """Minutes added to a training's own limit for start-up and publication."""
+FIRST_PORT, NUM_PORTS = 20000, 12000
+"""Ports of rendezvous: below the range from which Linux takes ports of outgoing connections."""
+_ANSWER_S = 10.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +41,11 @@ class Geometry:
     """`--time`, minutes."""
 
     @property
+    def tasks(self) -> int:
+        """The plugin's `tasks`: `--ntasks` without GPUs; 0, which it leaves out, with them."""
+        return 0 if self.gres else self.nodes * self.ntasks_per_node
+
+    @property
     def slurm_extra(self) -> str:
         """Options that the plugin has no resource for."""
         return f"--ntasks-per-node={self.ntasks_per_node}"
@@ -49,3 +62,134 @@ def geometry(point: Point) -> Geometry:
         mem_mb=system.mem_mib_per_node,
         runtime_min=system.time_limit_min + START_UP_MIN,
     )
+
+
+# --- inside a job -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """A node of an allocation."""
+
+    name: str
+    """Name in Slurm."""
+    address: str
+    """IP address, or a name where none is known."""
+    port: int
+    """Port of its slurmd."""
+
+
+def rendezvous_port(job_id: str) -> int:
+    """Port at which the ranks of a job meet: jobs that share a node have different ones.
+
+    Raises:
+        ValueError: not a number.
+    """
+    if not job_id.isdigit():
+        raise ValueError(f"Slurm job id {job_id!r} is not a number")
+    return FIRST_PORT + int(job_id) % NUM_PORTS
+
+
+def allocation(job_id: str) -> list[Node]:
+    """Nodes of a job in Slurm's order; rank 0 is on the first.
+
+    Raises:
+        ValueError: Slurm does not tell its nodes.
+    """
+    listed = _field(_answer("scontrol", "show", "job", "--oneliner", job_id), "NodeList")
+    names = _answer("scontrol", "show", "hostnames", listed).split() if listed else []
+    if not names:
+        raise ValueError(f"Slurm does not tell the nodes of job {job_id}")
+    records = _answer("scontrol", "show", "node", "--oneliner", listed).splitlines()
+    by_name = {_field(record, "NodeName"): record for record in records}
+    port = _slurmd_port()
+    return [_node(name, record=by_name.get(name, ""), port=port) for name in names]
+
+
+def first_address(nodes: Sequence[Node]) -> str:
+    """Address at which all nodes reach the first one, on which this process runs; an IP address wherever one is known.
+
+    A node that resolves its own name to a loopback address, as Debian's installer arranges, would be found by itself
+    only.
+    """
+    address = nodes[0].address
+    if len(nodes) == 1 or not address.startswith("127."):
+        return address
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((nodes[1].address, nodes[1].port))  # sends nothing; the kernel picks the outgoing interface
+        own: str = probe.getsockname()[0]
+    return own
+
+
+def silent_nodes(nodes: Sequence[Node], *, timeout_s: float = 2.0) -> list[str]:
+    """Names of nodes whose slurmd does not accept a connection. Slurm itself notices a lost node minutes later."""
+    silent = []
+    for node in nodes:
+        try:
+            socket.create_connection((node.address, node.port), timeout=timeout_s).close()
+        except OSError:
+            silent.append(node.name)
+    return silent
+
+
+_ENDS = (
+    ("timeout", "TIMEOUT|TimeLimit", "the job's time limit"),
+    ("node", "NODE_FAIL|NodeDown", "a node failure"),
+    ("preempted", "PREEMPTED|Preempted", "preemption"),
+    ("out_of_memory", "OUT_OF_MEMORY|OutOfMemory", "Slurm's memory limit"),
+    ("interrupted", "CANCELLED", "a cancellation"),
+)  # fmt: skip
+
+
+def why_ended(job_id: str) -> tuple[str, str] | None:
+    """Failure class and message of a job that Slurm ended or is ending; None if it did not or does not say."""
+    live = _answer("scontrol", "show", "job", "--oneliner", job_id)
+    if found := _end(f"{_field(live, 'JobState')} {_field(live, 'Reason')}", job_id=job_id):
+        return found
+    if _field(live, "JobState") == "RUNNING":
+        return None
+    # Forgotten by the controller, or still completing, which hides why; the accounting knows.
+    said = _answer("sacct", "--allocations", "--noheader", "--parsable2", "--format=State", f"--jobs={job_id}")
+    return _end(said, job_id=job_id)
+
+
+def _end(said: str, *, job_id: str) -> tuple[str, str] | None:
+    for failure_class, pattern, cause in _ENDS:
+        if re.search(rf"\b({pattern})\b", said):
+            return failure_class, f"job {job_id} was ended by {cause} (Slurm: {' '.join(said.split())})"
+    return None
+
+
+def _node(name: str, *, record: str, port: int) -> Node:
+    own_port = _field(record, "Port")  # only where it is not the cluster's
+    address = _ipv4(_field(record, "NodeAddr")) or _ipv4(name) or name
+    return Node(name=name, address=address, port=int(own_port) if own_port.isdigit() else port)
+
+
+def _ipv4(host: str) -> str:
+    """First address of a host, one that others can reach if there is any; empty if there is none."""
+    try:
+        found = [str(entry[4][0]) for entry in socket.getaddrinfo(host, None, socket.AF_INET)] if host else []
+    except OSError:
+        return ""
+    return next((address for address in found if not address.startswith("127.")), found[0] if found else "")
+
+
+def _slurmd_port() -> int:
+    match = re.search(r"^SlurmdPort\s*=\s*(\d+)", _answer("scontrol", "show", "config"), re.MULTILINE)
+    return int(match.group(1)) if match else 6818
+
+
+def _field(record: str, name: str) -> str:
+    """Value of `name=value` in a line of scontrol; empty if it is not there or `(null)`."""
+    match = re.search(rf"(?:^|\s){name}=(\S*)", record)
+    return match.group(1) if match and match.group(1) != "(null)" else ""
+
+
+def _answer(*command: str) -> str:
+    """What a command of Slurm prints; empty where it fails, is silent or does not exist."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, stdin=subprocess.DEVNULL)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stdout if done.returncode == 0 else ""

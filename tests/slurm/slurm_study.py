@@ -1,0 +1,188 @@
+"""A copy of the repository whose study runs on the test cluster, and what a test can ask of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster import Cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+FAST = ("--slurm-init-seconds-before-status-checks=10", "--latency-wait=10")
+"""Settings for a small, idle cluster."""
+RUNS_TABLE = "results/on_slurm/tables/runs.csv"
+"""What the tests of faults ask for: every run, its verdict and its row."""
+STUDY = """\
+study: on_slurm
+title: a study on the Slurm test cluster
+round: "1.1.0"
+scale: tiny
+curves:
+{curves}
+plots: [speedup]
+"""
+
+
+def curve(*, nodes: Sequence[int], runs: int, system: str = "test_cluster") -> str:
+    """A curve of the study's file."""
+    return f"  - {{workload: resnet, system: {system}, nodes: {list(nodes)}, weak: {{local_batch_size: 64}}, runs: {runs}}}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class SlurmStudy:
+    """The copy in which snakemake runs with the Slurm profile."""
+
+    path: Path
+    """Its top folder."""
+    cluster: Cluster
+    """Where it runs."""
+
+    # --- snakemake ----------------------------------------------------------------------------------------------------
+
+    def snakemake(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run it to its end."""
+        done = subprocess.run(
+            self.command(*arguments), cwd=self.path, env=self.environment(), capture_output=True, text=True, timeout=300
+        )
+        assert not check or done.returncode == 0, done.stdout + done.stderr + self.slurm_logs()
+        return done
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start it as a shell does: in its own process group, with SIGINT not ignored."""
+        return subprocess.Popen(
+            ["env", "--default-signal=INT", *self.command(*arguments)],
+            cwd=self.path,
+            env=self.environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def command(self, *arguments: str) -> list[str]:
+        """Targets come first: `--configfile` takes all words behind it for files."""
+        snakemake = [sys.executable, "-m", "snakemake", *arguments]
+        return [*snakemake, *FAST, "--nolock", "--profile", "profiles/slurm", "--configfile", "study.yaml"]
+
+    def environment(self) -> dict[str, str]:
+        """Environment in which `python` is the tests' own and Slurm's commands find the cluster."""
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1", **self.cluster.environment}
+
+    # --- what it left -------------------------------------------------------------------------------------------------
+
+    def results(self, *parts: str) -> Path:
+        """Path below the study's results."""
+        return self.path.joinpath("results", "on_slurm", *parts)
+
+    def attempts(self, *, nodes: int, run: int = 0) -> list[dict[str, Any]]:
+        """Attempts at a run of ResNet."""
+        folder = self.results("attempts/test_cluster/resnet", f"n{nodes}", f"run_{run}")
+        paths = sorted(folder.glob("attempt_*/attempt.json"))
+        return [json.loads(path.read_text()) for path in paths]
+
+    def slurm_logs(self) -> str:
+        """Slurm's own logs of this study's jobs."""
+        return "\n".join(path.read_text(errors="replace") for path in self.path.glob("results/slurm_logs/**/*.log"))
+
+    # --- what runs ----------------------------------------------------------------------------------------------------
+
+    def slurm(self, *command: str) -> str:
+        """Answer of a command of Slurm."""
+        done = subprocess.run(command, env=self.environment(), capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+        return done.stdout.strip()
+
+    def running_jobs(self) -> list[str]:
+        """Ids of all jobs that wait or run; one that is completing is over, if a node of it is lost for long."""
+        return self.slurm("squeue", "--noheader", "--format=%i", "--states=PENDING,RUNNING,SUSPENDED").split()
+
+    def wait_until_trains(self) -> Path:
+        """Folder of the attempt in which rank 0 has logged `run_start`."""
+
+        def started() -> Path | None:
+            logs = self.results("attempts").rglob("mlperf.log")
+            return next((log.parent for log in logs if "run_start" in log.read_text()), None)
+
+        return wait_for(started, what="a training has started")
+
+    def rank_processes(self, folder: Path) -> Mapping[str, int]:
+        """Host → process of the ranks that train in an attempt's folder; all nodes share the process table."""
+        spec = f"--spec={folder / 'spec.json'}".encode()
+        found = {}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                words = (entry / "cmdline").read_bytes().split(b"\0")
+                variables = (entry / "environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if spec in words and b"rank" in words and Path(words[0].decode()).name.startswith("python"):
+                host = next((v for v in variables if v.startswith(b"SLURMD_NODENAME=")), b"=").partition(b"=")[2]
+                found[host.decode()] = int(entry.name)
+        return found
+
+    def wait_until_idle(self) -> None:
+        """Return when no job and no rank of this study is left."""
+        wait_for(lambda: not self.running_jobs() or None, what="no job is left", seconds=60)
+        folders = [path.parent for path in self.results("attempts").rglob("spec.json")]
+        wait_for(lambda: not any(map(self.rank_processes, folders)) or None, what="no rank is left", seconds=30)
+
+    def copy(self, target: Path, *, study: str) -> SlurmStudy:
+        """A copy with another study, whose data are prepared already."""
+        shutil.copytree(self.path, target, symlinks=True)
+        (target / "study.yaml").write_text(study)
+        return dataclasses.replace(self, path=target)
+
+
+def quick(prepared: SlurmStudy, target: Path, *, nodes: int, runs: int) -> SlurmStudy:
+    """A study whose trainings end after a few epochs and have their nodes for themselves."""
+    study = prepared.copy(target, study=STUDY.format(curves=curve(nodes=[nodes], runs=runs)))
+    for file, old, new in (
+        ("config/workloads/resnet.yaml", "target: 0.97 ", "target: 0.5 "),
+        ("config/systems/test_cluster.yaml", "mem_mib_per_node: 3000", "mem_mib_per_node: 9000"),
+    ):
+        text = (study.path / file).read_text()
+        assert old in text
+        (study.path / file).write_text(text.replace(old, new))
+    return study
+
+
+def wait_for(condition: Callable[[], Any], *, what: str, seconds: float = 90) -> Any:
+    """First answer of the condition that is not None."""
+    deadline = time.monotonic() + seconds
+    while (answer := condition()) is None:
+        assert time.monotonic() < deadline, f"after {seconds} s it is not so that {what}"
+        time.sleep(0.2)
+    return answer
+
+
+def end(process: subprocess.Popen[str], number: signal.Signals | None = None, *, seconds: float = 120) -> str:
+    """Send snakemake's group a signal, or wait for its own end; returns what it printed."""
+    if number is signal.SIGKILL:
+        process.kill()
+    elif number is not None:
+        os.killpg(process.pid, number)
+    return process.communicate(timeout=seconds)[0]
+
+
+def copy_of_repository(target: Path, *, cluster: Cluster, study: str) -> SlurmStudy:
+    """The files that git knows or would add, as they are now."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(listing, cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, target / name)
+    (target / "study.yaml").write_text(study)
+    return SlurmStudy(path=target, cluster=cluster)

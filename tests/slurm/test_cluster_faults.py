@@ -1,0 +1,123 @@
+"""Faults of running jobs: each ends with the right class, leaves nothing behind, and the next snakemake completes."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_study import RUNS_TABLE, SlurmStudy, end, quick, wait_for
+
+pytestmark = [pytest.mark.slurm, pytest.mark.training]
+
+
+# --- faults of jobs, one in each run of a study -----------------------------------------------------------------------
+
+
+def kill_a_rank(study: SlurmStudy, attempt: dict[str, Any], folder: Path) -> None:
+    os.kill(study.rank_processes(folder)[attempt["nodes"][1]["name"]], signal.SIGKILL)
+
+
+def cancel(study: SlurmStudy, attempt: dict[str, Any], folder: Path) -> None:
+    study.slurm("scancel", attempt["job_id"])
+
+
+def reach_the_time_limit(study: SlurmStudy, attempt: dict[str, Any], folder: Path) -> None:
+    for pid in study.rank_processes(folder).values():  # Slurm looks at limits twice a minute
+        os.kill(pid, signal.SIGSTOP)
+    study.slurm("scontrol", "update", f"JobId={attempt['job_id']}", "EndTime=now")
+
+
+def lose_a_node(study: SlurmStudy, attempt: dict[str, Any], folder: Path) -> None:
+    study.cluster.power_off(int(attempt["nodes"][1]["name"].removeprefix("node")))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fault:
+    """What happens to a run, and how it must end."""
+
+    happens: Callable[[SlurmStudy, dict[str, Any], Path], None]
+    failure_class: str
+    message: str
+    state: str
+
+
+FAULTS = [
+    Fault(happens=kill_a_rank, failure_class="unknown", message="task 1: Killed", state="FAILED"),
+    Fault(happens=cancel, failure_class="interrupted", message="cancellation", state="CANCELLED"),
+    Fault(happens=reach_the_time_limit, failure_class="timeout", message="time limit", state="TIMEOUT"),
+    Fault(happens=lose_a_node, failure_class="node", message="no answer from", state="NODE_FAIL|FAILED"),
+]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """The study after its faults, and after it was run again."""
+
+    study: SlurmStudy
+    status: int
+    output: str
+    attempts: list[list[dict[str, Any]]]
+    running: list[str]
+    states: list[str]
+
+
+@pytest.fixture(scope="module")
+def outcome(prepared: SlurmStudy, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    study = quick(prepared, tmp_path_factory.mktemp("slurm") / "faults", nodes=2, runs=len(FAULTS))
+    process = study.start(RUNS_TABLE)
+    waiting = dict(enumerate(FAULTS))
+    while waiting:
+        run, folder = wait_for(lambda: newly_training(study, waiting), what=f"runs {list(waiting)} train")
+        waiting.pop(run).happens(study, study.attempts(nodes=2, run=run)[0], folder)
+    output = end(process)
+    study.wait_until_idle()
+    attempts = [study.attempts(nodes=2, run=run) for run in range(len(FAULTS))]
+    states = [
+        study.slurm("sacct", "-X", "-n", "-P", "--format=State", f"--jobs={tried[0]['job_id']}") for tried in attempts
+    ]
+    running = study.running_jobs()
+    for node in range(1, study.cluster.shape.nodes + 1):
+        study.cluster.power_on(node)
+    study.cluster.wait_until_ready()
+    study.snakemake(RUNS_TABLE)
+    return Outcome(
+        study=study, status=process.returncode, output=output, attempts=attempts, running=running, states=states
+    )
+
+
+def newly_training(study: SlurmStudy, waiting: dict[int, Fault]) -> tuple[int, Path] | None:
+    for run in waiting:
+        folder = study.results(f"attempts/test_cluster/resnet/n2/run_{run}/attempt_0")
+        log = folder / "mlperf.log"
+        if log.exists() and "run_start" in log.read_text():
+            return run, folder
+    return None
+
+
+@pytest.mark.parametrize("run", range(len(FAULTS)), ids=[fault.happens.__name__ for fault in FAULTS])
+def test_class_and_state(outcome: Outcome, run: int) -> None:
+    fault, (attempt,) = FAULTS[run], outcome.attempts[run]
+    assert (attempt["status"], attempt["failure_class"]) == ("failed", fault.failure_class), attempt
+    assert fault.message in attempt["message"]
+    assert outcome.states[run].split()[0] in fault.state.split("|")
+
+
+def test_snakemake_fails_and_names_each_run(outcome: Outcome) -> None:
+    assert outcome.status != 0
+    assert outcome.output.count("Error in rule train") == len(FAULTS)
+
+
+def test_nothing_is_left_running(outcome: Outcome) -> None:
+    assert outcome.running == []
+
+
+def test_a_rerun_completes_the_study(outcome: Outcome) -> None:
+    with outcome.study.results("tables/runs.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [(row["status"], row["num_attempts"]) for row in rows] == [("success", "2")] * len(FAULTS)

@@ -1,0 +1,113 @@
+"""Ending snakemake while its jobs run, and running it again: nothing is lost, nothing runs twice."""
+
+from __future__ import annotations
+
+import csv
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from slurm_study import RUNS_TABLE, SlurmStudy, end, quick, wait_for
+
+pytestmark = [pytest.mark.slurm, pytest.mark.training]
+RUNS = (0, 1)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class History:
+    """What was seen while snakemake was refused, interrupted, killed and run again."""
+
+    study: SlurmStudy
+    refused: str
+    attempts_of_refused: list[dict[str, Any]]
+    status_after_sigint: int
+    interrupted: list[list[dict[str, Any]]]
+    jobs_after_sigkill: list[str]
+    finished: list[list[dict[str, Any]]]
+    rows: list[dict[str, str]]
+
+
+@pytest.fixture(scope="module")
+def history(prepared: SlurmStudy, tmp_path_factory: pytest.TempPathFactory) -> History:
+    study = quick(prepared, tmp_path_factory.mktemp("slurm") / "interrupted", nodes=2, runs=len(RUNS))
+    refused = study.snakemake(RUNS_TABLE, "--set-resources", "train:mem_mb=999999", check=False)
+    assert refused.returncode != 0
+    attempts_of_refused = study.attempts(nodes=2)
+
+    process = study.start(RUNS_TABLE)
+    wait_for(lambda: all(trains(study, run=run, attempt=0) for run in RUNS) or None, what="both runs train")
+    end(process, signal.SIGINT)
+    study.wait_until_idle()
+    status_after_sigint, interrupted = process.returncode, [study.attempts(nodes=2, run=run) for run in RUNS]
+
+    process = study.start(RUNS_TABLE)
+    wait_for(lambda: all(trains(study, run=run, attempt=1) for run in RUNS) or None, what="both runs train again")
+    end(process, signal.SIGKILL)
+    jobs_after_sigkill = study.running_jobs()
+    # One job ends while no snakemake is there, the other while the next one waits for it.
+    held = study.attempts(nodes=2, run=1)[-1]["job_id"]
+    study.slurm("scontrol", "suspend", held)
+    wait_for(lambda: set(study.running_jobs()) == {held} or None, what="the job of run 0 ended")
+    process = study.start(RUNS_TABLE)
+    wait_for(lambda: waits(study, run=1) or None, what="the new job of run 1 waits for the old one")
+    study.slurm("scontrol", "resume", held)
+    output = end(process)
+    assert process.returncode == 0, output
+    with study.results("tables/runs.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    return History(
+        study=study,
+        refused=refused.stdout + refused.stderr,
+        attempts_of_refused=attempts_of_refused,
+        status_after_sigint=status_after_sigint,
+        interrupted=interrupted,
+        jobs_after_sigkill=jobs_after_sigkill,
+        finished=[study.attempts(nodes=2, run=run) for run in RUNS],
+        rows=rows,
+    )
+
+
+def trains(study: SlurmStudy, *, run: int, attempt: int) -> bool:
+    log = study.results(f"attempts/test_cluster/resnet/n2/run_{run}/attempt_{attempt}/mlperf.log")
+    return log.exists() and "run_start" in log.read_text()
+
+
+def waits(study: SlurmStudy, *, run: int) -> bool:
+    log: Path = study.results(f"logs/train/test_cluster/resnet/n2/run_{run}.log")
+    return log.exists() and "another process is at work" in log.read_text()
+
+
+def test_a_refused_job_is_an_error_with_sbatchs_words_and_no_attempt(history: History) -> None:
+    assert history.refused.count("Error in rule train") == len(RUNS)
+    assert "Memory specification can not be satisfied" in history.refused
+    assert history.attempts_of_refused == []
+
+
+def test_sigint_cancels_the_jobs(history: History) -> None:
+    assert history.status_after_sigint != 0
+    for (attempt,) in history.interrupted:
+        assert (attempt["status"], attempt["failure_class"]) == ("failed", "interrupted"), attempt
+        assert "cancellation" in attempt["message"]
+
+
+def test_sigkill_leaves_the_jobs_running(history: History) -> None:
+    assert len(history.jobs_after_sigkill) == len(RUNS)
+
+
+@pytest.mark.parametrize("run", RUNS, ids=["ended unseen", "still running"])
+def test_the_next_snakemake_takes_over_a_job_and_does_not_train_again(history: History, run: int) -> None:
+    attempts = history.finished[run]
+    assert [attempt["status"] for attempt in attempts] == ["failed", "completed"]
+    assert attempts[1]["job_id"] in history.jobs_after_sigkill
+    log = history.study.results(f"runs/test_cluster/resnet/n2/result_{run}.txt").read_bytes()
+    trained = history.study.results(f"attempts/test_cluster/resnet/n2/run_{run}/attempt_1/mlperf.log").read_bytes()
+    assert log == trained
+
+
+def test_the_study_is_complete_and_nothing_is_left(history: History) -> None:
+    assert [(row["status"], row["num_attempts"]) for row in history.rows] == [("success", "2")] * len(RUNS)
+    assert history.study.running_jobs() == []
+    done = history.study.snakemake(RUNS_TABLE)
+    assert "Nothing to be done" in done.stdout + done.stderr
