@@ -23,6 +23,8 @@ class Study:
     """Name; results go to `results/<name>/`."""
     title: str
     """What a reader of the report should see."""
+    notes: tuple[str, ...]
+    """Sentences that every figure and the summary carry."""
     round: Round
     """Rules to keep."""
     scale: str
@@ -165,12 +167,12 @@ def planned(study: Study) -> dict[str, Any]:
 
 
 def _notes(study: Study) -> tuple[str, ...]:
-    """Sentences that every figure must carry: what MLCommons asks of whoever shows published results."""
+    """Sentences that every figure must carry: the study's, and what MLCommons asks of whoever shows its results."""
     submitters = sorted({point.published.submitter for point in study.points if point.published})
     if not submitters:
-        return ()
+        return study.notes
     source = f"training_results_{short_round(study.round.name)}"
-    return footnotes(study.round.name, "closed", submitters=submitters, source=source)
+    return study.notes + footnotes(study.round.name, "closed", submitters=submitters, source=source)
 
 
 def _planned_point(point: Point) -> dict[str, Any]:
@@ -235,6 +237,7 @@ def _study(
     return Study(
         name=data["study"],
         title=data.get("title", data["study"]),
+        notes=tuple(data["notes"]),
         round=round_,
         scale=data["scale"],
         data_root=data["data_root"],
