@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SNAKEMAKE := PATH="$(abspath $(BIN)):$$PATH" $(abspath $(BIN))/snakemake --profile $(PROFILE)
 STUDY = $(shell sed -n 's/^study: *\([^ \#]*\).*/\1/p' config/config.yaml)
 
-.PHONY: help study figures test lint benchmarks cluster cluster-down config-reference lock clean
+.PHONY: help study figures test test-slurm lint benchmarks cluster cluster-down config-reference lock clean
 
 help:                    ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -21,8 +21,11 @@ study: $(VENV)/workflow $(VENV)/train ## run the default study and print its tab
 figures: $(VENV)/workflow ## draw the three figures of the published v1.1 study into results/seed
 	@$(SNAKEMAKE) seed_figures
 
-test: $(VENV)/dev        ## run every test and check
-	$(BIN)/python -m pytest
+test: $(VENV)/dev        ## run every test and check, but for those that need a Slurm cluster
+	$(BIN)/python -m pytest -m "not slurm"
+
+test-slurm: $(VENV)/dev  ## run the tests that bring up a Slurm cluster (root on Debian)
+	$(BIN)/python -m pytest -m slurm
 
 lint: $(VENV)/dev        ## only the checks of style and types
 	$(BIN)/python -m pytest tests/contract/test_style.py

@@ -39,9 +39,7 @@ rule train:
     shell:
         "python workflow/scripts/train.py run --spec {params.spec:q} --system {wildcards.system}"
         " --data-dir-file {input.data_dir:q} --attempts-dir {params.attempts_dir:q}"
-        " --log-file {output.log:q} --record-file {output.record:q} --verdict-file"
-        " {RESULTS:q}/validation/{wildcards.system}/{wildcards.workload}/n{wildcards.nodes}"
-        "/compliance_{wildcards.run}.json 2> {log:q}"
+        " --log-file {output.log:q} --record-file {output.record:q} 2> {log:q}"
         " || {{ status=$?; cat {log:q} >&2; exit $status; }}"
 
 

@@ -17,8 +17,9 @@ from typing import Any
 from cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
-FAST = ("--slurm-init-seconds-before-status-checks=10", "--latency-wait=10")
-"""Settings for a small, idle cluster."""
+POLL = "--slurm-init-seconds-before-status-checks="
+SLOW_POLL = f"{POLL}20"
+"""For trainings that take longer than the 10 s which are asked for otherwise; the interval grows."""
 RUNS_TABLE = "results/on_slurm/tables/runs.csv"
 """What the tests of faults ask for: every run, its verdict and its row."""
 STUDY = """\
@@ -35,6 +36,25 @@ plots: [speedup]
 def curve(*, nodes: Sequence[int], runs: int, system: str = "test_cluster") -> str:
     """A curve of the study's file."""
     return f"  - {{workload: resnet, system: {system}, nodes: {list(nodes)}, weak: {{local_batch_size: 64}}, runs: {runs}}}"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class Started:
+    """A snakemake that was started."""
+
+    process: subprocess.Popen[bytes]
+    """It."""
+    log: Path
+    """What it prints."""
+
+    def end(self, number: signal.Signals | None = None) -> str:
+        """Send it a signal, or wait for its own end; returns what it printed."""
+        if number is signal.SIGKILL:
+            self.process.kill()
+        elif number is not None:
+            os.killpg(self.process.pid, number)
+        self.process.wait(timeout=120)
+        return self.log.read_text()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,22 +76,25 @@ class SlurmStudy:
         assert not check or done.returncode == 0, done.stdout + done.stderr + self.slurm_logs()
         return done
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> Started:
         """Start it as a shell does: in its own process group, with SIGINT not ignored."""
-        return subprocess.Popen(
-            ["env", "--default-signal=INT", *self.command(*arguments)],
-            cwd=self.path,
-            env=self.environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        log = self.path / f"snakemake_{time.monotonic_ns()}.log"
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                ["env", "--default-signal=INT", *self.command(*arguments)],
+                cwd=self.path,
+                env=self.environment(),
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return Started(process=process, log=log)
 
     def command(self, *arguments: str) -> list[str]:
-        """Targets come first: `--configfile` takes all words behind it for files."""
-        snakemake = [sys.executable, "-m", "snakemake", *arguments]
-        return [*snakemake, *FAST, "--nolock", "--profile", "profiles/slurm", "--configfile", "study.yaml"]
+        """Targets come first: `--configfile` takes all words behind it for files. The profile's slow poll gives way."""
+        poll = [] if any(word.startswith(POLL) for word in arguments) else [f"{POLL}10"]
+        options = ["--nolock", "--latency-wait=10", "--profile", "profiles/slurm", "--configfile", "study.yaml"]
+        return [sys.executable, "-m", "snakemake", *arguments, *poll, *options]
 
     def environment(self) -> dict[str, str]:
         """Environment in which `python` is the tests' own and Slurm's commands find the cluster."""
@@ -106,14 +129,10 @@ class SlurmStudy:
         """Ids of all jobs that wait or run; one that is completing is over, if a node of it is lost for long."""
         return self.slurm("squeue", "--noheader", "--format=%i", "--states=PENDING,RUNNING,SUSPENDED").split()
 
-    def wait_until_trains(self) -> Path:
-        """Folder of the attempt in which rank 0 has logged `run_start`."""
-
-        def started() -> Path | None:
-            logs = self.results("attempts").rglob("mlperf.log")
-            return next((log.parent for log in logs if "run_start" in log.read_text()), None)
-
-        return wait_for(started, what="a training has started")
+    def trains(self, *, run: int, attempt: int = 0, nodes: int = 2) -> bool:
+        """Whether rank 0 of an attempt has logged `run_start`."""
+        log = self.results(f"attempts/test_cluster/resnet/n{nodes}/run_{run}/attempt_{attempt}/mlperf.log")
+        return log.exists() and "run_start" in log.read_text()
 
     def rank_processes(self, folder: Path) -> Mapping[str, int]:
         """Host → process of the ranks that train in an attempt's folder; all nodes share the process table."""
@@ -165,15 +184,6 @@ def wait_for(condition: Callable[[], Any], *, what: str, seconds: float = 90) ->
         assert time.monotonic() < deadline, f"after {seconds} s it is not so that {what}"
         time.sleep(0.2)
     return answer
-
-
-def end(process: subprocess.Popen[str], number: signal.Signals | None = None, *, seconds: float = 120) -> str:
-    """Send snakemake's group a signal, or wait for its own end; returns what it printed."""
-    if number is signal.SIGKILL:
-        process.kill()
-    elif number is not None:
-        os.killpg(process.pid, number)
-    return process.communicate(timeout=seconds)[0]
 
 
 def copy_of_repository(target: Path, *, cluster: Cluster, study: str) -> SlurmStudy:

@@ -52,7 +52,8 @@ def test_request_is_granted_and_every_rank_starts(
     assert set(groups) == {("9000", str(accelerators))}
 
     said = sorted(
-        (line.partition(": ")[2].split() for line in lines if line.strip()[0].isdigit()), key=lambda words: int(words[0])
+        (line.partition(": ")[2].split() for line in lines if line.strip()[0].isdigit()),
+        key=lambda words: int(words[0]),
     )
     assert [int(words[0]) for words in said] == list(range(ranks))
     assert [int(words[1]) for words in said] == list(range(accelerators)) * nodes

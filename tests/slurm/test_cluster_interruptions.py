@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_study import RUNS_TABLE, SlurmStudy, end, quick, wait_for
+from slurm_study import RUNS_TABLE, SlurmStudy, quick, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.training]
 RUNS = (0, 1)
@@ -36,25 +36,26 @@ def history(prepared: SlurmStudy, tmp_path_factory: pytest.TempPathFactory) -> H
     assert refused.returncode != 0
     attempts_of_refused = study.attempts(nodes=2)
 
-    process = study.start(RUNS_TABLE)
-    wait_for(lambda: all(trains(study, run=run, attempt=0) for run in RUNS) or None, what="both runs train")
-    end(process, signal.SIGINT)
+    snakemake = study.start(RUNS_TABLE)
+    wait_for(lambda: all(study.trains(run=run) for run in RUNS) or None, what="both runs train")
+    snakemake.end(signal.SIGINT)
     study.wait_until_idle()
-    status_after_sigint, interrupted = process.returncode, [study.attempts(nodes=2, run=run) for run in RUNS]
+    status_after_sigint = snakemake.process.returncode
+    interrupted = [study.attempts(nodes=2, run=run) for run in RUNS]
 
-    process = study.start(RUNS_TABLE)
-    wait_for(lambda: all(trains(study, run=run, attempt=1) for run in RUNS) or None, what="both runs train again")
-    end(process, signal.SIGKILL)
-    jobs_after_sigkill = study.running_jobs()
+    snakemake = study.start(RUNS_TABLE)
+    wait_for(lambda: all(study.trains(run=run, attempt=1) for run in RUNS) or None, what="both runs train again")
     # One job ends while no snakemake is there, the other while the next one waits for it.
     held = study.attempts(nodes=2, run=1)[-1]["job_id"]
     study.slurm("scontrol", "suspend", held)
+    snakemake.end(signal.SIGKILL)
+    jobs_after_sigkill = study.running_jobs()
     wait_for(lambda: set(study.running_jobs()) == {held} or None, what="the job of run 0 ended")
-    process = study.start(RUNS_TABLE)
+    snakemake = study.start(RUNS_TABLE)
     wait_for(lambda: waits(study, run=1) or None, what="the new job of run 1 waits for the old one")
     study.slurm("scontrol", "resume", held)
-    output = end(process)
-    assert process.returncode == 0, output
+    output = snakemake.end()
+    assert snakemake.process.returncode == 0, output
     with study.results("tables/runs.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     return History(
@@ -67,11 +68,6 @@ def history(prepared: SlurmStudy, tmp_path_factory: pytest.TempPathFactory) -> H
         finished=[study.attempts(nodes=2, run=run) for run in RUNS],
         rows=rows,
     )
-
-
-def trains(study: SlurmStudy, *, run: int, attempt: int) -> bool:
-    log = study.results(f"attempts/test_cluster/resnet/n2/run_{run}/attempt_{attempt}/mlperf.log")
-    return log.exists() and "run_start" in log.read_text()
 
 
 def waits(study: SlurmStudy, *, run: int) -> bool:

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from slurm_study import STUDY, SlurmStudy, curve
+from slurm_study import SLOW_POLL, STUDY, SlurmStudy, curve
 
 pytestmark = [pytest.mark.slurm, pytest.mark.training]
 POINTS = [(1, 0), (1, 1), (2, 0), (2, 1), (4, 0)]
@@ -17,15 +17,21 @@ POINTS = [(1, 0), (1, 1), (2, 0), (2, 1), (4, 0)]
 @pytest.fixture(scope="module")
 def trained(prepared: SlurmStudy, tmp_path_factory: pytest.TempPathFactory) -> SlurmStudy:
     curves = f"{curve(nodes=[1, 2], runs=2)}\n{curve(nodes=[4], runs=1)}"
+    curves += "\n" + curve(nodes=[2], runs=1, system="by_torchrun").replace("64}", "32}")
     study = prepared.copy(tmp_path_factory.mktemp("slurm") / "study", study=STUDY.format(curves=curves))
-    study.snakemake()
+    system = (study.path / "config/systems/test_cluster.yaml").read_text()
+    for old, new in (("launcher: srun", "launcher: torchrun"), ("rs_per_node: 1", "rs_per_node: 2")):
+        assert old in system
+        system = system.replace(old, new)
+    (study.path / "config/systems/by_torchrun.yaml").write_text(system)
+    study.snakemake(SLOW_POLL)
     return study
 
 
 def test_every_run_is_one_job_and_nothing_else_is(trained: SlurmStudy) -> None:
     jobs = {path.stem: path.parent.name for path in trained.path.glob("results/slurm_logs/rule_*/*/*.log")}
-    trainings = sorted(f"test_cluster_resnet_{nodes}_{run}" for nodes, run in POINTS)
-    assert sorted(jobs.values()) == sorted(["imagenet_digits", *trainings])
+    trainings = [f"test_cluster_resnet_{nodes}_{run}" for nodes, run in POINTS]
+    assert sorted(jobs.values()) == sorted(["imagenet_digits", "by_torchrun_resnet_2_0", *trainings])
     ids = [trained.attempts(nodes=nodes, run=run)[0]["job_id"] for nodes, run in POINTS]
     assert set(ids) <= set(jobs)
     assert len(set(ids)) == len(POINTS)
@@ -58,10 +64,19 @@ def test_one_node_starts_like_many(trained: SlurmStudy, nodes: int, run: int) ->
     ]  # fmt: skip
 
 
+def test_torchrun_starts_the_ranks_of_each_node_in_order(trained: SlurmStudy) -> None:
+    record = json.loads(trained.results("runs/by_torchrun/resnet/n2/run_0.json").read_text())
+    (attempt,) = record["attempts"]
+    first, second = (node["name"] for node in attempt["nodes"])
+    assert [(rank["rank"], rank["host"]) for rank in attempt["ranks"]] == list(
+        enumerate([first, first, second, second])
+    )
+
+
 def test_logs_are_valid(trained: SlurmStudy) -> None:
     with trained.results("tables/runs.csv").open(newline="") as stream:
         rows = list(csv.DictReader(stream))
-    assert [(int(row["nodes"]), int(row["run"])) for row in rows] == POINTS
+    assert [(int(row["nodes"]), int(row["run"])) for row in rows] == [*POINTS, (2, 0)]
     assert {(row["compliance"], row["official_compliance"], row["num_attempts"]) for row in rows} == {
         ("passed", "passed", "1")
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import socket
 import sys
 from pathlib import Path
@@ -236,3 +237,16 @@ def test_ranks_say_where_they_are() -> None:
     ranks = said_by_ranks([f"11: {line}\n", "noise", "2: mlscaling rank 2 of 16 is on gpu1 10.0.0.2\n"])
     assert [rank["rank"] for rank in ranks] == [2, 11]
     assert ranks[0] == {"rank": 2, "host": "gpu1", "address": "10.0.0.2"}
+
+
+@pytest.mark.parametrize(
+    ("log", "verdict"),
+    [
+        ("results/s/runs/sys/resnet/n2/result_1.txt", "results/s/validation/sys/resnet/n2/compliance_1.json"),
+        ("elsewhere/result_1.txt", None),
+    ],
+)
+def test_the_verdict_of_a_log_is_where_the_rules_put_it(log: str, verdict: str | None) -> None:
+    script = Path(__file__).resolve().parents[2] / "workflow" / "scripts" / "train.py"
+    found = runpy.run_path(str(script))["_verdict_of"](Path(log))
+    assert found == (Path(verdict) if verdict else None)

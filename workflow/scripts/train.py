@@ -28,7 +28,6 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attempts-dir", type=Path, required=True, help="folder of all attempts at this run")
     parser.add_argument("--log-file", type=Path, required=True, help="MLPerf log to publish")
     parser.add_argument("--record-file", type=Path, required=True, help="run record to publish")
-    parser.add_argument("--verdict-file", type=Path, help="compliance verdict of the run, made once it is published")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -47,9 +46,17 @@ def _run(options: argparse.Namespace) -> int:
         record=options.record_file,
         train_script=Path(__file__),
         data_dir=Path(options.data_dir_file.read_text(encoding="utf-8").strip()),
-        verdict=options.verdict_file,
+        verdict=_verdict_of(options.log_file),
     )
     return run_training(RunSpec.from_json(options.spec), system, paths)
+
+
+def _verdict_of(log: Path) -> Path | None:
+    """Where the rules put the compliance verdict of a log, `<results>/runs/<point>/result_k.txt`; None elsewhere."""
+    if len(log.parents) < 5 or log.parents[3].name != "runs":
+        return None
+    name = log.name.replace("result_", "compliance_").replace(".txt", ".json")
+    return log.parents[4] / "validation" / log.parent.relative_to(log.parents[3]) / name
 
 
 def _add_rank(parser: argparse.ArgumentParser) -> None:
