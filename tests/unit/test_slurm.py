@@ -70,7 +70,7 @@ def test_torchrun_starts_once_per_node_and_takes_the_nodes_number_in_the_task(no
         f"--cpus-per-task={3 * accelerators}", "--kill-on-bad-exit=1", "--wait=60", "--label",
         "sh", "-c", 'PET_NODE_RANK="$SLURM_NODEID" exec "$@"', "torchrun",
         sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={accelerators}",
-        "--master-addr=10.0.0.1", "--master-port=20345", "--no-python",
+        "--master-addr=10.0.0.1", "--master-port=20345", "--no-python", "--",
         "env", "OMP_NUM_THREADS=3", "python", "a b.py",
     ]  # fmt: skip
 

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Checkout, copy_of_repository
+from checkout import Checkout, copy_of_repository
 
 pytestmark = [pytest.mark.workflow, pytest.mark.training]
 STUDY = """\

@@ -144,6 +144,7 @@ def torchrun(request: LaunchRequest) -> list[str]:
         f"--master-addr={request.master_address}",
         f"--master-port={rendezvous_port(request.job_id)}",
         "--no-python",
+        "--",  # else torchrun takes options of the command for abbreviations of its own
         *_with_environment(request),
     ]
 

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import Checkout
+from checkout import Checkout
 
 pytestmark = [pytest.mark.workflow, pytest.mark.training]
 VERDICTS = {

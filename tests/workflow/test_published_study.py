@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import Checkout, copy_of_repository
+from checkout import Checkout, copy_of_repository
 
 pytestmark = pytest.mark.workflow
 CURVES = [("resnet", "r750xa_a100_pcie_80gb"), ("rnnt", "xe8545_a100_sxm_80gb")]
