@@ -8,7 +8,7 @@ min_version("9.12")
 # --- configuration -----------------------------------------------------------
 
 # A study given by --configfile stands alone: merged with the default one, it would inherit what it does not name.
-if "curves" not in config:
+if not workflow.configfiles:
 
     configfile: "config/config.yaml"
 

@@ -224,7 +224,7 @@ rule report:
     conda:
         "../envs/workflow.yaml"
     params:
-        config=json.dumps(config, sort_keys=True),
+        config=lambda wildcards: json.dumps(config, sort_keys=True),
     message:
         "Making the report."
     shell:

@@ -13,6 +13,7 @@ SCRIPTS = "workflow/scripts"
 sys.path.insert(0, str(BASEDIR / "workflow" / "scripts"))
 
 from mlscaling.attempts import given_up
+from mlscaling.configuration import read_yaml
 from mlscaling.emulation import available_cores
 from mlscaling.slurm import geometry
 from mlscaling.sources import sources_of
@@ -22,6 +23,17 @@ CONFIG_DIR = BASEDIR / "config"
 CONFIG_FILE = str(
     workflow.configfiles[-1] if workflow.configfiles else "config/config.yaml"
 )
+
+if Path.cwd() != BASEDIR:
+    raise WorkflowError(
+        f"run snakemake in {BASEDIR}, where the Snakefile is: its rules name files relative to it"
+    )
+
+# Snakemake's own reader keeps the last of two equal keys silently.
+if misread := [
+    problem for file in workflow.configfiles for problem in read_yaml(Path(file))[1]
+]:
+    raise WorkflowError(str(StudyError(misread)))
 
 try:
     STUDY = load_study(config, config_dir=CONFIG_DIR, file=CONFIG_FILE)

@@ -37,7 +37,7 @@ rule train:
     message:
         "Training {wildcards.workload} on {wildcards.nodes} node(s) of {wildcards.system}, run {wildcards.run}."
     shell:
-        "python workflow/scripts/train.py run --spec {params.spec:q} --system {wildcards.system}"
+        "python workflow/scripts/train.py run --spec {params.spec:q} --system {wildcards.system:q}"
         " --data-dir-file {input.data_dir:q} --attempts-dir {params.attempts_dir:q}"
         " --log-file {output.log:q} --record-file {output.record:q} 2> {log:q}"
         " || {{ status=$?; cat {log:q} >&2; exit $status; }}"

@@ -13,6 +13,7 @@ localrules:
 rule check_compliance:
     input:
         log="<results>/runs/<point>/result_{run}.txt",
+        record="<results>/runs/<point>/run_{run}.json",
         library=library("check_compliance.py"),
     output:
         verdict="<results>/validation/<point>/compliance_{run}.json",

@@ -208,3 +208,14 @@ def test_all_published_logs_by_the_current_checker(shared_data: Path) -> None:
     aborted = [item["agreement"] for item in found if item["summary"]["status"] == "aborted"]
     assert len(aborted) == 4
     assert all("scoring counts it as infinite" in agreement for agreement in aborted)
+
+
+def test_a_log_that_was_changed_after_its_publication_is_not_compliant(tmp_path: Path) -> None:
+    log = tmp_path / "result_0.txt"
+    log.write_bytes(log_bytes(log_lines()))
+    published = summarize(log).sha256
+    assert check_compliance(log, ruleset="1.1.0", with_official=False, published_sha256=published)["passed"]
+    log.write_bytes(log.read_bytes() + b"one more line\n")
+    verdict = check_compliance(log, ruleset="1.1.0", with_official=False, published_sha256=published)
+    assert not verdict["passed"]
+    assert [finding["check"] for finding in verdict["findings"] if finding["severity"] == "error"] == ["log_changed"]

@@ -114,7 +114,7 @@ def test_captions_are_clean_rst_and_start_with_the_docstring(plot, name):
     caption = module.caption(**given(name))
     publish_doctree(caption, settings_overrides={"halt_level": 2})
     assert caption.startswith(module.__doc__.strip())
-    assert ("No converged run yet." in caption) == (name == "empty")
+    assert ("No point has a score yet." in caption) == (name == "empty")
 
 
 @pytest.mark.parametrize(("plot", "name"), [*itertools.product(FIGURES, ["long_curve", "empty"]), ("spread", "five_workloads")])  # fmt: skip

@@ -28,6 +28,13 @@ def study_with(curve: dict | None = None, **keys: object) -> dict:
     return study
 
 
+def copy_of_config(target: Path) -> None:
+    for folder in ("workloads", "systems", "rounds", "datasets"):
+        (target / folder).mkdir()
+        for source in (CONFIG_DIR / folder).glob("*.yaml"):
+            (target / folder / source.name).write_bytes(source.read_bytes())
+
+
 def errors_of(study: dict) -> list[str]:
     return [str(problem) for problem in check_study(study, config_dir=CONFIG_DIR, file="my.yaml")]
 
@@ -75,6 +82,9 @@ def test_batch_policies(curve: dict, batch_sizes: list[int], local: list[int]) -
         (study_with({"weak": ..., "explicit": {"global_batch_sizes": [64]}}), "my.yaml: curves[0].explicit.global_batch_sizes = [64]: needs one entry for each of the 2 node counts"),
         (study_with({"repeats": 3}), "my.yaml: curves[0].repeats = 3: is not a known key; legal keys: explicit, gradient_accumulation_steps, nodes, published, runs, strong, system, weak, workload"),
         (study_with(scal="tiny"), "my.yaml: scal = 'tiny': is not a known key; legal keys: accept_missing_runs, compile, curves, "),
+        (study_with({"runs": 10**9}), "my.yaml: curves[0].runs = 1000000000: must be at most 1000"),
+        (study_with(compile="true"), "my.yaml: compile = 'true': must be of type boolean (on the command line, True or False)"),
+        (study_with(study="datasets"), "my.yaml: study = 'datasets': must match "),
         (study_with({"runs": ...}), "my.yaml: curves[0]: misses the key runs"),
         (study_with(scale="huge"), "my.yaml: scale = 'huge': legal values: ['tiny', 'full']"),
         (study_with(plots=["speed_up"]), "my.yaml: plots[0] = 'speed_up': is not a figure; legal values: "),
@@ -106,6 +116,43 @@ def test_omitted_and_null_keys_mean_the_same() -> None:
     null = load_study(study_with({"gradient_accumulation_steps": None}, data_root=None), config_dir=CONFIG_DIR)
     assert omitted == null
     assert omitted.data_root == "data"
+
+
+def test_whole_numbers_written_with_a_point_are_whole_numbers() -> None:
+    curve = {"nodes": [1.0, 2.0], "runs": 5.0, "weak": {"local_batch_size": 64.0}}
+    with_points = load_study(study_with(curve), config_dir=CONFIG_DIR)
+    assert (
+        run_spec(with_points, with_points.points[0], run=0).to_json()
+        == run_spec(
+            load_study(STUDY, config_dir=CONFIG_DIR), load_study(STUDY, config_dir=CONFIG_DIR).points[0], run=0
+        ).to_json()
+    )
+
+
+def test_a_run_that_is_not_planned_has_no_spec() -> None:
+    study = load_study(STUDY, config_dir=CONFIG_DIR)
+    with pytest.raises(ValueError, match=r"has no run 5: study unit plans 5, from 0"):
+        run_spec(study, study.points[0], run=5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("opt_base_learning_rate", "1e-1", "is text to YAML"),
+        ("opt_momentum", float("nan"), "must be a finite number"),
+        ("max_epochs", 0, "must be a whole number, at least 1"),
+    ],
+)
+def test_odd_hyperparameters_are_reported_before_anything_runs(
+    tmp_path: Path, name: str, value: object, message: str
+) -> None:
+    copy_of_config(tmp_path)
+    path = tmp_path / "workloads" / "resnet.yaml"
+    workload = yaml.safe_load(path.read_text())
+    next(r for r in workload["scales"]["tiny"]["hyperparameters"] if r["global_batch_size"] == 64)[name] = value
+    path.write_text(yaml.safe_dump(workload))
+    errors = [str(problem) for problem in check_study(STUDY, config_dir=tmp_path)]
+    assert any(f"hyperparameters[global_batch_size=64].{name}" in e and message in e for e in errors), errors
 
 
 def test_seeds_differ_between_runs_points_and_studies_and_are_stable() -> None:
@@ -163,10 +210,7 @@ def test_unreadable_yaml_is_a_problem_not_a_traceback(tmp_path: Path, text: str 
 
 
 def test_broken_workload_file_is_reported_with_its_path(tmp_path: Path) -> None:
-    for folder in ("workloads", "systems", "rounds", "datasets"):
-        (tmp_path / folder).mkdir()
-        for source in (CONFIG_DIR / folder).glob("*.yaml"):
-            (tmp_path / folder / source.name).write_bytes(source.read_bytes())
+    copy_of_config(tmp_path)
     path = tmp_path / "workloads" / "resnet.yaml"
     workload = yaml.safe_load(path.read_text())
     workload["scales"]["tiny"]["dataset"] = "imagenette"

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mlscaling.files import write_json
+from mlscaling.files import read_json, write_json
 from mlscaling.mlperf.compliance import check_compliance
 from mlscaling.mlperf.rounds import Target
 
@@ -11,6 +11,7 @@ verdict = check_compliance(
     Path(snakemake.input.log),
     ruleset=snakemake.params.ruleset,
     expected=snakemake.params.expected,
+    published_sha256=read_json(snakemake.input.record)["log_sha256"],
     target=None if target is None else Target(values={"": target}, mode=mode),
 )
 write_json(verdict, snakemake.output.verdict)

@@ -92,8 +92,9 @@ def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
     why, and neither output exists.
     """
     if not paths.data_dir.is_dir():
-        message = f"mlscaling data error: {paths.data_dir} is missing though its manifest exists; prepare it again with"
-        print(f"{message} snakemake --forcerun prepare_dataset data", file=sys.stderr)
+        message = f"mlscaling data error: {paths.data_dir} is missing though its manifest exists; prepare it again:"
+        advice = "`snakemake data --forcerun prepare_dataset`, with the same --profile and --configfile as now"
+        print(f"{message} {advice}", file=sys.stderr)
         return 1
     paths.attempts_dir.mkdir(parents=True, exist_ok=True)
     with _only_one(paths.attempts_dir) as waited:
@@ -292,7 +293,8 @@ def _publish(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
     summary = summarize(folder / "mlperf.log")
     with written_beside(paths.log) as beside:
         shutil.copyfile(folder / "mlperf.log", beside)
-    write_json(_record(folder, spec=spec, system=system, paths=paths), paths.record)
+    record = _record(folder, spec=spec, system=system, paths=paths)
+    write_json({**record, "log_sha256": summary.sha256}, paths.record)
     reached = (
         f"{summary.status}, {60 * summary.time_to_train_min:.1f} s, {summary.convergence:g} {summary.convergence_unit}"
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,7 @@ def load_workload(name: str, *, config_dir: Path, file: str, key: str) -> tuple[
             where, message = f"scales.{scale}.hyperparameters", "has two records for this batch size"
             problems.append(Problem(file=path, key=where, value=size, message=message))
         by_size = {record.pop("global_batch_size"): record for record in records}
+        problems += _odd_values(by_size, file=path, key=f"scales.{scale}.hyperparameters")
         scales[scale] = ScaleSpec(hyperparameters=by_size, **settings)
     workload = WorkloadSpec(
         name=name,
@@ -64,6 +67,32 @@ def load_workload(name: str, *, config_dir: Path, file: str, key: str) -> tuple[
         scales=scales,
     )
     return (None if problems else workload), problems
+
+
+def _odd_values(records: Mapping[int, Mapping[str, object]], *, file: str, key: str) -> list[Problem]:
+    """Hyper-parameters that YAML or a slip of the hand made something else of."""
+    problems = []
+    for size, record in records.items():
+        for name, value in record.items():
+            where = f"{key}[global_batch_size={size}].{name}"
+            if isinstance(value, str) and _is_number(value):
+                message = "is text to YAML, which wants a point in a number with an exponent: 1.0e-1"
+                problems.append(Problem(file=file, key=where, value=value, message=message))
+            elif isinstance(value, float) and not math.isfinite(value):
+                problems.append(Problem(file=file, key=where, value=value, message="must be a finite number"))
+            elif name.startswith("max_") and not (isinstance(value, int) and value >= 1):
+                problems.append(
+                    Problem(file=file, key=where, value=value, message="must be a whole number, at least 1")
+                )
+    return problems
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def load_dataset(name: str, *, config_dir: Path, file: str, key: str) -> tuple[DatasetSpec | None, list[Problem]]:

@@ -105,7 +105,7 @@ def check_schema(data: Mapping[str, Any], *, schema: str, file: str) -> tuple[di
     rules = load_schema(schema)
     validator = jsonschema.Draft202012Validator(rules)
     problems = [_problem_of(error, file=file) for error in _leaf_errors(validator.iter_errors(cleaned))]
-    problems.sort(key=lambda problem: problem.key)
+    problems = sorted({str(problem): problem for problem in problems}.values(), key=lambda problem: problem.key)
     _apply_defaults(cleaned, rules, root=rules)
     return cleaned, problems
 
@@ -146,8 +146,12 @@ def _problem_of(error: Any, *, file: str) -> Problem:
 
 _LEGAL: dict[str, Callable[[Any], str]] = {
     "enum": lambda legal: f"legal values: {legal}",
-    "type": lambda legal: f"must be of type {legal if isinstance(legal, str) else ' or '.join(legal)}",
+    "type": lambda legal: (
+        f"must be of type {legal if isinstance(legal, str) else ' or '.join(legal)}"
+        + (" (on the command line, True or False)" if legal == "boolean" else "")
+    ),
     "minimum": lambda legal: f"must be at least {legal}",
+    "maximum": lambda legal: f"must be at most {legal}",
     "exclusiveMinimum": lambda legal: f"must be greater than {legal}",
     "minItems": lambda legal: f"needs at least {legal} entry",
     "minLength": lambda _: "must not be empty",
@@ -168,9 +172,13 @@ def _apply_defaults(value: Any, rules: Mapping[str, Any], *, root: Mapping[str, 
         for name, rule in rules.get("properties", {}).items():
             if "default" in rule and name not in value:
                 value[name] = rule["default"]
+            if rule.get("type") == "integer" and isinstance(value.get(name), float):
+                value[name] = int(value[name])  # 2.0 is an integer to JSON Schema
             if name in value:
                 _apply_defaults(value[name], rule, root=root)
     elif isinstance(value, list) and isinstance(rules.get("items"), Mapping):
+        if rules["items"].get("type") == "integer":
+            value[:] = [int(item) if isinstance(item, float) else item for item in value]
         for item in value:
             _apply_defaults(item, rules["items"], root=root)
 

@@ -57,6 +57,11 @@ def points_of_curve(curve: Curve, *, round_: Round | None) -> tuple[list[Point],
         _point(curve, index=index, system=system, workload=workload, round_=round_, policy=policy)
         for index in range(len(settings["nodes"]))
     ]
+    rcps = workload.scales[curve.study["scale"]].rcps
+    if rcps not in ("", "official") and not (folder.parent / rcps).is_file():
+        where, message = f"scales.{curve.study['scale']}.rcps", "there is no such file; points have no RCP verdict"
+        workload_file = str(folder / "workloads" / f"{workload.name}.yaml")
+        problems.append(Problem(file=workload_file, key=where, value=rcps, message=message, severity="warning"))
     for index, point in enumerate(points):
         problems += _problems_of_point(curve, point, key=f"nodes[{index}]")
     return points, problems

@@ -136,11 +136,13 @@ def import_record(results: Results, log: Path, *, root: Path) -> dict[str, Any]:
         OSError: the log or the description cannot be read.
     """
     description = read_description(results.description) if results.description else SystemDescription()
+    sha256 = hashlib.sha256(log.read_bytes()).hexdigest()
     return {
         "schema_version": 1,
+        "log_sha256": sha256,
         "source": {
             "log": log.relative_to(root.resolve()).as_posix(),
-            "sha256": hashlib.sha256(log.read_bytes()).hexdigest(),
+            "sha256": sha256,
             "description": results.description.name if results.description else None,
         },
         "attempts": [],

@@ -101,6 +101,8 @@ def run_seed(point: Point, *, run: int) -> int:
 
 def run_spec(study: Study, point: Point, *, run: int) -> RunSpec:
     """What one training consumes; `data_dir` is filled in where it starts, so that moving data re-runs nothing."""
+    if run >= point.num_runs:
+        raise ValueError(f"{point.path} has no run {run}: study {study.name} plans {point.num_runs}, from 0")
     settings = point.settings
     return RunSpec(
         study=study.name,

@@ -39,13 +39,17 @@ def check_compliance(
     target: Target | None = None,
     config: Path | None = None,
     with_official: bool = True,
+    published_sha256: str | None = None,
 ) -> dict[str, Any]:
     """The content of `compliance_{run}.json`: our verdict, the official one, and why they differ.
 
-    `config` is a rules file for the official checker instead of the round's own.
+    `config` is a rules file for the official checker instead of the round's own; `published_sha256` is what the run's
+    record says of the log, None where there is no record.
     """
     answer = official.compliance([log], ruleset=ruleset, config=config)[0] if with_official else None
-    return verdict(log, ruleset=ruleset, expected=expected, target=target, answer=answer)
+    return verdict(
+        log, ruleset=ruleset, expected=expected, target=target, answer=answer, published_sha256=published_sha256
+    )
 
 
 def check_compliances(logs: Sequence[Path], *, ruleset: str, with_official: bool = True) -> list[dict[str, Any]]:
@@ -61,10 +65,14 @@ def verdict(
     answer: OfficialVerdict | None,
     expected: Mapping[str, Any] | None = None,
     target: Target | None = None,
+    published_sha256: str | None = None,
 ) -> dict[str, Any]:
     """Join our verdict on a log with the official `answer`, None where it was not asked."""
     summary = summarize(log)
     findings = check_summary(summary, ruleset=ruleset, expected=expected, target=target)
+    if published_sha256 is not None and published_sha256 != summary.sha256:
+        message = f"the log was changed: its sha256 is {summary.sha256[:12]}…, its record says {published_sha256[:12]}…"
+        findings = (*findings, Finding(check="log_changed", severity="error", message=message))
     return {
         "schema_version": SCHEMA_VERSION,
         "log": log.name,

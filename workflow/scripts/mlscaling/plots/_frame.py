@@ -108,7 +108,8 @@ def empty_figure(title: str, *, context: Context, runs: pd.DataFrame) -> Figure:
     states = [f"{counts[status]} {status}" for status in RUN_STATUS if status in counts]
     planned = f"{len(runs)} planned runs: {wording.joined(states)}" if len(runs) else "no planned runs"
     text: dict[str, Any] = {"ha": "center", "va": "center", "transform": axes.transAxes}
-    axes.text(0.5, 0.58, "no converged run yet", fontsize=FONT_POINTS + 3, **text)
+    words = "no point has a score yet" if counts.get("success") else "no converged run yet"
+    axes.text(0.5, 0.58, words, fontsize=FONT_POINTS + 3, **text)
     axes.text(0.5, 0.4, planned, color=GREY, **text)
     return figure
 
@@ -126,7 +127,7 @@ def finding_notes(scaling: pd.DataFrame, *, context: Context) -> list[str]:
 def caption(docstring: str | None, *, facts: Sequence[str], context: Context) -> str:
     """RST: the module's docstring, what is seen, and what has to be said of the study."""
     paragraphs = [inspect.cleandoc(docstring or "")]
-    paragraphs += ["\n".join(f"* {wording.rst(fact)}" for fact in facts)] if facts else ["No converged run yet."]
+    paragraphs += ["\n".join(f"* {wording.rst(fact)}" for fact in facts)] if facts else ["No point has a score yet."]
     emulation = emulation_note(context)
     notes = ([emulation[0].upper() + emulation[1:] + "."] if emulation else []) + list(context.planned.notes)
     return "\n\n".join([*paragraphs, *map(wording.rst, notes)]) + "\n"
