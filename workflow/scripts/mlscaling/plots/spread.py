@@ -1,8 +1,9 @@
 """Every run of every point: its time to train as the deviation from the point's Olympic mean.
 
-Ticks in the middle of a row are the mean, the bar its 95 % bootstrap interval. Filled dots enter the mean, hollow ones
-are the fastest and slowest, which it drops. A ring marks a run that needed more than one attempt; its earlier attempts
-have failed. Runs without a result stand at the right, with the reason by their mark.
+Ticks in the middle of a row are the mean, the bar its 95 % bootstrap interval; a point without a score has neither, and
+its runs stand against their median. Filled dots enter the mean, hollow ones are the fastest and slowest, which it drops.
+A ring marks a run that needed more than one attempt; its earlier attempts have failed. Runs without a result stand at
+the right, with the reason by their mark.
 """
 
 from __future__ import annotations
@@ -149,7 +150,9 @@ def _frame_axes(axes: Axes, points: pd.DataFrame, *, context: Context) -> None:
     axes.grid(axis="y", visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(7, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g} %".replace("-", "−") if value else "0"))
-    axes.set_xlabel("time to train against the point's Olympic mean")
+    without_score = points["time_to_train_min"].isna().any()
+    centre = "Olympic mean" + (", or its median without a score" if without_score else "")
+    axes.set_xlabel(f"time to train against the point's {centre}")
 
 
 def _draw_strip(axes: Axes, rows: pd.DataFrame, points: pd.DataFrame) -> None:
@@ -175,11 +178,13 @@ def _draw_strip(axes: Axes, rows: pd.DataFrame, points: pd.DataFrame) -> None:
 
 def _handles(rows: pd.DataFrame) -> list[Line2D | Patch]:
     dot: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 5, "markeredgecolor": style.GREY}
+    scored = rows["point_time_to_train_min"].notna().any()
     handles: list[Line2D | Patch] = [
-        Line2D([], [], markerfacecolor=style.GREY, label="run in the mean", **dot),
-        Line2D([], [], markerfacecolor="white", label="dropped as fastest or slowest", **dot),
-        Patch(facecolor=(style.GREY, 0.25), label="95 % interval of the mean"),
+        Line2D([], [], markerfacecolor=style.GREY, label="run in the mean" if scored else "one run", **dot)
     ]
+    if scored:
+        handles.append(Line2D([], [], markerfacecolor="white", label="dropped as fastest or slowest", **dot))
+        handles.append(Patch(facecolor=(style.GREY, 0.25), label="95 % interval of the mean"))
     if (rows["num_attempts"] > 1).any():
         handles.append(Line2D([], [], linestyle="", label="needed several attempts", **RING))
     return [*handles, *style.state_handles(rows["state"])]
