@@ -12,7 +12,7 @@ BASEDIR = Path(workflow.basedir)
 SCRIPTS = "workflow/scripts"
 sys.path.insert(0, str(BASEDIR / "workflow" / "scripts"))
 
-from mlscaling.attempts import given_up
+from mlscaling.attempt_folders import given_up
 from mlscaling.configuration import read_yaml
 from mlscaling.emulation import available_cores
 from mlscaling.slurm import geometry

@@ -26,12 +26,13 @@ def test_clean(name: str) -> None:
 
 
 def test_no_file_is_too_long() -> None:
-    """A file past 300 lines usually does two things."""
+    """A file past 300 lines usually does two things; tests and their tables of cases may be longer."""
+    limits = {"workflow": 300, "rules": 300, "benchmarks": 300, "tests": 450}
     long = {
         path.relative_to(ROOT).as_posix(): lines
-        for folder in ("workflow", "rules", "tests", "benchmarks")
+        for folder, limit in limits.items()
         for path in (ROOT / folder).rglob("*")
-        if path.suffix in (".py", ".smk") and (lines := len(path.read_text().splitlines())) > 400
+        if path.suffix in (".py", ".smk") and (lines := len(path.read_text().splitlines())) > limit
     }
     assert long == {}
     assert len((ROOT / "Snakefile").read_text().splitlines()) <= 75

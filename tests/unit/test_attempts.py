@@ -12,7 +12,8 @@ import time
 from pathlib import Path
 
 import pytest
-from mlscaling.attempts import Paths, given_up, read_attempts, run_training
+from mlscaling.attempt_folders import given_up, read_attempts
+from mlscaling.attempts import Paths, run_training
 from mlscaling.spec import RunSpec, System
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"

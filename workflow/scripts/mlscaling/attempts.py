@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
-import hashlib
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mlscaling import containers, launchers, provenance, slurm
+from mlscaling.attempt_folders import (
+    Attempt,
+    close_abandoned,
+    completed_for_another,
+    next_folder,
+    only_one,
+    read_attempts,
+    write_attempt,
+)
 from mlscaling.emulation import die_with_parent
 from mlscaling.failures import why_failed
 from mlscaling.files import write_json, write_text, written_beside
@@ -51,40 +57,6 @@ class Paths:
     """Compliance verdict of the run; its being there shows that whoever asked for the result went on with it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Attempt:
-    """One try at a run; `attempt.json` in its folder."""
-
-    run: int
-    """Zero-based run."""
-    attempt: int
-    """Zero-based attempt."""
-    status: str
-    """`running`, `completed` or `failed`."""
-    failure_class: str = ""
-    """One of `failures.FAILURE_CLASSES`, empty unless failed."""
-    message: str = ""
-    """What decided."""
-    exit_status: int | None = None
-    """Exit status of the launch command."""
-    started: float = 0.0
-    """Seconds since 1970; for humans, never a measurement."""
-    ended: float | None = None
-    """The same, of its end."""
-    hostname: str = ""
-    """First node."""
-    job_id: str = ""
-    """Slurm job, empty outside Slurm."""
-    nodes: tuple[dict[str, str], ...] = field(default=())
-    """Nodes that Slurm gave, first first: name and address; empty outside Slurm."""
-    ranks: tuple[dict[str, int | str], ...] = field(default=())
-    """What each rank said of itself: rank, host and address."""
-    notes: tuple[str, ...] = field(default=())
-    """What a reader should know, e.g. that ranks shared cores."""
-    unclaimed: bool = False
-    """Whoever asked for the run was gone when it ended, so its result waits for the next one who asks."""
-
-
 def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
     """Make one attempt at a run; returns the exit status of the whole command.
 
@@ -97,31 +69,13 @@ def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
         print(f"{message} {advice}", file=sys.stderr)
         return 1
     paths.attempts_dir.mkdir(parents=True, exist_ok=True)
-    with _only_one(paths.attempts_dir) as waited:
-        _close_abandoned(paths.attempts_dir, run=spec.run)
-        if done := _completed_for_another(paths.attempts_dir, spec=spec, waited=waited, verdict=paths.verdict):
+    with only_one(paths.attempts_dir) as waited:
+        close_abandoned(paths.attempts_dir, run=spec.run)
+        if done := completed_for_another(paths.attempts_dir, spec=spec, waited=waited, verdict=paths.verdict):
             print(f"run {spec.run}: {done.name} was completed for another process; publishing it", file=sys.stderr)
             return _publish(done, spec=spec, system=system, paths=paths)
-        folder = _next_folder(paths.attempts_dir)
+        folder = next_folder(paths.attempts_dir)
         return _attempt(folder, spec=spec, system=system, paths=paths)
-
-
-def read_attempts(attempts_dir: Path) -> list[dict[str, Any]]:
-    """Records of all attempts at a run, oldest first; an unreadable record counts as a failed attempt."""
-    records = []
-    for folder in _folders(attempts_dir):
-        try:
-            records.append(json.loads((folder / "attempt.json").read_text(encoding="utf-8")))
-        except (OSError, ValueError) as error:
-            number = int(folder.name.removeprefix("attempt_"))
-            message = f"{folder / 'attempt.json'} is unreadable: {error}"
-            records.append({"attempt": number, "status": "failed", "failure_class": "unknown", "message": message})
-    return records
-
-
-def given_up(attempts_dir: Path, *, log: Path) -> bool:
-    """Whether a run was tried, failed, and has no log."""
-    return not log.exists() and any(record["status"] != "completed" for record in read_attempts(attempts_dir))
 
 
 # --- one attempt ------------------------------------------------------------------------------------------------------
@@ -137,14 +91,14 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
         hostname=str(provenance.host()["hostname"]),
         job_id=os.environ.get("SLURM_JOB_ID", ""),
     )
-    _write_attempt(folder, attempt)
+    write_attempt(folder, attempt)
     write_text(spec.to_json() + "\n", folder / "spec.json")
     askers = provenance.ancestors(2)  # the rule's shell, and snakemake
     try:
         in_job = attempt.job_id and system.launcher != "local"
         nodes = slurm.allocation(attempt.job_id) if in_job else []
         attempt = dataclasses.replace(attempt, nodes=tuple({"name": n.name, "address": n.address} for n in nodes))
-        _write_attempt(folder, attempt)
+        write_attempt(folder, attempt)
         command = _command(folder, spec=spec, system=system, train_script=paths.train_script, nodes=nodes)
         write_json(command, folder / "command.json")
         status, ended_by = _supervise(command, folder=folder, system=system)
@@ -153,7 +107,7 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
         nodes, status, ended_by = [], 1, f"config: {error}"
     attempt = _judge(folder, attempt=attempt, exit_status=status, ended_by=ended_by, nodes=nodes)
     attempt = dataclasses.replace(attempt, unclaimed=not provenance.all_alive(askers))
-    _write_attempt(folder, attempt)
+    write_attempt(folder, attempt)
     if attempt.status == "completed":
         return _publish(folder, spec=spec, system=system, paths=paths)
     print(_failure_text(folder, attempt=attempt, spec=spec), file=sys.stderr)
@@ -315,80 +269,3 @@ def _record(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> dic
         "environment": provenance.environment(),
         "host": provenance.host(),
     }
-
-
-# --- attempt folders --------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def _only_one(attempts_dir: Path) -> Iterator[bool]:
-    """Hold the run's lock; yields whether it had to wait.
-
-    A killed snakemake leaves its trainings running. A second process for the same run waits for them instead of
-    training beside them, which would disturb both measurements.
-    """
-    with (attempts_dir / ".lock").open("w") as stream:
-        waited = False
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print(f"another process is at work on {attempts_dir}; waiting for it", file=sys.stderr, flush=True)
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            waited = True
-        yield waited
-
-
-def _folders(attempts_dir: Path) -> list[Path]:
-    numbered = [path for path in attempts_dir.glob("attempt_*") if path.name.removeprefix("attempt_").isdigit()]
-    return sorted(numbered, key=lambda path: int(path.name.removeprefix("attempt_")))
-
-
-def _next_folder(attempts_dir: Path) -> Path:
-    existing = _folders(attempts_dir)
-    number = int(existing[-1].name.removeprefix("attempt_")) + 1 if existing else 0
-    folder = attempts_dir / f"attempt_{number}"
-    folder.mkdir()
-    return folder
-
-
-def _close_abandoned(attempts_dir: Path, *, run: int) -> None:
-    """Attempts that nobody can be at work on any more, since we hold the lock, become failed ones."""
-    for folder, record in zip(_folders(attempts_dir), read_attempts(attempts_dir), strict=True):
-        if record["status"] == "running":
-            known = slurm.why_ended(record["job_id"]) if record.get("job_id") else None
-            failure_class, message = known or ("interrupted", "the process that made this attempt disappeared")
-            closed = {**record, "status": "failed", "failure_class": failure_class, "message": message, "run": run}
-            write_json(closed, folder / "attempt.json")
-
-
-def _completed_for_another(attempts_dir: Path, *, spec: RunSpec, waited: bool, verdict: Path | None) -> Path | None:
-    """Newest attempt, if it completed for somebody who never got it, and trained exactly this spec.
-
-    That is one that we waited for, or one whose snakemake was killed meanwhile. A job cannot see the snakemake that
-    submitted it, but can see that its log was never judged. A log that was published and deleted since is asked for
-    anew, and trained anew.
-    """
-    records = read_attempts(attempts_dir)
-    if not records or records[-1]["status"] != "completed":
-        return None
-    folder = _folders(attempts_dir)[-1]
-    never_judged = bool(records[-1].get("job_id")) and verdict is not None and not _judges(verdict, folder)
-    if not (waited or records[-1].get("unclaimed") or never_judged):
-        return None
-    trained = RunSpec.from_file(folder / "spec.json")
-    if dataclasses.replace(trained, data_dir="").to_json() != dataclasses.replace(spec, data_dir="").to_json():
-        return None
-    write_json({**records[-1], "unclaimed": False}, folder / "attempt.json")
-    return folder
-
-
-def _judges(verdict: Path, folder: Path) -> bool:
-    try:
-        judged = json.loads(verdict.read_text(encoding="utf-8"))["sha256"]
-    except (OSError, ValueError, KeyError):
-        return False
-    return bool(judged == hashlib.sha256((folder / "mlperf.log").read_bytes()).hexdigest())
-
-
-def _write_attempt(folder: Path, attempt: Attempt) -> None:
-    write_json(dataclasses.asdict(attempt), folder / "attempt.json")

@@ -1,9 +1,9 @@
 """Every run of every point: its time to train as the deviation from the point's Olympic mean.
 
-Ticks in the middle of a row are the mean, the bar its 95 % bootstrap interval; a point without a score has neither, and
-its runs stand against their median. Filled dots enter the mean, hollow ones are the fastest and slowest, which it drops.
-A ring marks a run that needed more than one attempt; its earlier attempts have failed. Runs without a result stand at
-the right, with the reason by their mark.
+Ticks in the middle of a row are the mean, the bar its 95 % bootstrap interval; a point without a score has neither,
+and its runs stand against their median. Filled dots enter the mean, hollow ones are the fastest and slowest, which it
+drops. A ring marks a run that needed more than one attempt; its earlier attempts have failed. Runs without a result
+stand at the right, with the reason by their mark.
 """
 
 from __future__ import annotations
