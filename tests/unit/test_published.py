@@ -396,3 +396,14 @@ def test_import_record_holds_description_and_hash(tmp_path: Path) -> None:
     description = from_values(record["description"])
     assert (description.num_nodes, description.accelerator) == (1, "GPU9-80GB")
     assert description.values["other_software_stack.nccl"] == "2.1"
+
+
+def test_a_tree_may_be_reached_through_a_link(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    add_results(real, runs(1))
+    link.symlink_to(real)
+    (results,) = results_of(link)
+    for log_root in (real, link):
+        log = log_root / "someone/results/box/resnet/result_0.txt"
+        for root in (real, link):
+            assert import_record(results, log, root=root)["source"]["log"] == "someone/results/box/resnet/result_0.txt"

@@ -141,13 +141,20 @@ def import_record(results: Results, log: Path, *, root: Path) -> dict[str, Any]:
         "schema_version": 1,
         "log_sha256": sha256,
         "source": {
-            "log": log.relative_to(root.resolve()).as_posix(),
+            "log": _below(root, log),
             "sha256": sha256,
             "description": results.description.name if results.description else None,
         },
         "attempts": [],
         "description": dict(description.values),
     }
+
+
+def _below(root: Path, path: Path) -> str:
+    """Path relative to the tree, which may be reached through a link."""
+    parent = path.parent if path.is_relative_to(root) else path.parent.resolve()
+    base = root if path.is_relative_to(root) else root.resolve()
+    return (parent / path.name).relative_to(base).as_posix()
 
 
 def _description(results: Results) -> tuple[SystemDescription, list[Finding]]:
