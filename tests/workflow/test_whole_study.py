@@ -13,6 +13,7 @@ from checkout import Checkout
 
 pytestmark = [pytest.mark.workflow, pytest.mark.training]
 VERDICTS = {
+    "check_likeness": 2,
     "make_runs_table": 1,
     "make_points_table": 1,
     "make_scaling_table": 1,
