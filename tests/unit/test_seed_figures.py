@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import yaml
 from docutils.core import publish_doctree
+from figure_checks import check_legible
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from mlscaling import mlcommons, plots
@@ -145,16 +146,7 @@ def test_systems_of_folders(folder: str, system: str) -> None:
 @pytest.mark.parametrize("name", CURVES)
 def test_texts_are_legible_inside_and_apart(name: str) -> None:
     figure = drawn(name)
-    boxes = [(text.get_text(), text.get_window_extent()) for text in texts(figure)]
-    assert figure.get_size_inches()[0] == 6.5
-    assert all(text.get_fontsize() >= 8 for text in texts(figure))
-    for content, box in boxes:
-        assert box.x0 >= 0, content
-        assert box.y0 >= 0, content
-        assert box.x1 <= figure.bbox.x1, content
-        assert box.y1 <= figure.bbox.y1, content
-    for (one, box), (other, other_box) in itertools.combinations(boxes, 2):
-        assert not box.overlaps(other_box), f"{one!r} covers {other!r}"
+    check_legible(figure, texts(figure))
     for axes, legend in itertools.product(figure.axes, figure.legends):
         assert not legend.get_window_extent().overlaps(axes.get_window_extent())
 

@@ -89,17 +89,24 @@ def check_point(
         "benchmark": benchmark,
         "ruleset": ruleset,
         "global_batch_size": int(global_batch_size),
-        "num_runs": len(values),
-        "num_converged": sum(map(math.isfinite, values)),
+        **_counted(values, trimmed=rounds.trimmed_runs(benchmark)),
         "required_runs": required,
         "convergence_unit": summaries[0].convergence_unit if summaries else "epochs",
-        "value": _number(olympic_mean(values, rounds.trimmed_runs(benchmark))),
         "mlperf_logging": rounds.tool_version(),
         **pruned,
         "records": "pruned",
         "full": full,
         "official": _answer(answer),
         "findings": [finding.to_dict() for finding in findings],
+    }
+
+
+def _counted(values: Sequence[float], *, trimmed: int) -> dict[str, Any]:
+    """What a point's runs come to; `values` are their epochs or samples, infinite where they did not converge."""
+    return {
+        "num_runs": len(values),
+        "num_converged": sum(map(math.isfinite, values)),
+        "value": _number(olympic_mean(values, trimmed)),
     }
 
 
