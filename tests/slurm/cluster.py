@@ -25,8 +25,8 @@ from pathlib import Path
 import cluster_files as files
 from cluster_files import Shape
 
-STATE = Path("/var/tmp/mlscaling-cluster")
-BRIDGE = "mlscaling0"
+STATE = Path("/var/tmp/mlscaling-cluster" + (f"-{files.NUMBER}" if files.NUMBER else ""))
+BRIDGE = files.NAME
 PACKAGES = {
     "slurmctld": "slurm-wlm",
     "slurmdbd": "slurmdbd",
@@ -214,7 +214,7 @@ class Cluster:
         _run("ip", "address", "add", f"{files.CONTROLLER}/24", "dev", BRIDGE)
         _run("ip", "link", "set", BRIDGE, "up")
         for node, name in enumerate(self._names(), start=1):
-            space, outside = f"{BRIDGE}-{name}", f"mls-{name}"
+            space, outside = f"{BRIDGE}-{name}", f"mls{files.NUMBER}-{name}"
             _run("ip", "netns", "add", space)
             _run("ip", "link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", space)
             _run("ip", "link", "set", outside, "master", BRIDGE, "up")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
-NAME = "mlscaling"
-SUBNET = "10.78.0"
+NUMBER = int(os.environ.get("MLSCALING_CLUSTER", "0"))
+"""Several clusters, 0 … 9, can be up beside each other on one machine."""
+NAME = f"mlscaling{NUMBER}"
+SUBNET = f"10.78.{NUMBER}"
 CONTROLLER = f"{SUBNET}.1"
-CONTROLLER_PORT, NODE_PORT, ACCOUNTING_PORT, DATABASE_PORT = 26817, 26818, 26819, 23306
+CONTROLLER_PORT, NODE_PORT, ACCOUNTING_PORT, DATABASE_PORT = (
+    port + 100 * NUMBER for port in (26817, 26818, 26819, 23306)
+)
 """Beside those of a real Slurm or MariaDB on the same machine."""
 
 

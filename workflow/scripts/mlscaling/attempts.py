@@ -6,20 +6,17 @@ a run that did not reach its target is data; a rank that crashed after `run_stop
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlscaling import containers, launchers, provenance, slurm
+from mlscaling import jobs, provenance, slurm
 from mlscaling.attempt_folders import (
     Attempt,
     close_abandoned,
@@ -29,12 +26,16 @@ from mlscaling.attempt_folders import (
     read_attempts,
     write_attempt,
 )
-from mlscaling.emulation import die_with_parent
 from mlscaling.failures import why_failed
 from mlscaling.files import write_json, write_text, written_beside
+from mlscaling.jobs import Job
 from mlscaling.spec import RunSpec, System
+from mlscaling.supervision import supervise
 from mlscaling.whereabouts import said_by_ranks
 
+STEPS: tuple[Callable[[Job], str], ...] = ()
+"""What happens on the nodes before the training. A step returns nothing, or `<failure class>: <message>`, which ends
+the attempt; it leaves its evidence in the attempt's folder."""
 INTERRUPTED = 130
 """Exit status of an interrupted command, as a shell gives it."""
 
@@ -94,17 +95,23 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
     write_attempt(folder, attempt)
     write_text(spec.to_json() + "\n", folder / "spec.json")
     askers = provenance.ancestors(2)  # the rule's shell, and snakemake
+    nodes: list[slurm.Node] = []
     try:
-        in_job = attempt.job_id and system.launcher != "local"
-        nodes = slurm.allocation(attempt.job_id) if in_job else []
+        nodes = slurm.allocation(attempt.job_id) if attempt.job_id and system.launcher != "local" else []
         attempt = dataclasses.replace(attempt, nodes=tuple({"name": n.name, "address": n.address} for n in nodes))
         write_attempt(folder, attempt)
-        command = _command(folder, spec=spec, system=system, train_script=paths.train_script, nodes=nodes)
-        write_json(command, folder / "command.json")
-        status, ended_by = _supervise(command, folder=folder, system=system)
+        job = Job(
+            folder=folder,
+            spec=spec,
+            system=system,
+            train_script=paths.train_script,
+            job_id=attempt.job_id,
+            nodes=nodes,
+        )
+        status, ended_by = _run_job(job)
     except ValueError as error:
         (folder / "ranks.log").touch()
-        nodes, status, ended_by = [], 1, f"config: {error}"
+        status, ended_by = 1, f"config: {error}"
     attempt = _judge(folder, attempt=attempt, exit_status=status, ended_by=ended_by, nodes=nodes)
     attempt = dataclasses.replace(attempt, unclaimed=not provenance.all_alive(askers))
     write_attempt(folder, attempt)
@@ -114,84 +121,15 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
     return INTERRUPTED if attempt.failure_class == "interrupted" else 1
 
 
-def _command(
-    folder: Path, *, spec: RunSpec, system: System, train_script: Path, nodes: Sequence[slurm.Node]
-) -> list[str]:
-    train = str(train_script.resolve())
-    files = [f"--spec={(folder / 'spec.json').resolve()}", f"--log={(folder / 'mlperf.log').resolve()}"]
-    rank = [sys.executable, train, "rank", *files]
-    wrapped = containers.wrap(system.container, containers.ContainerRequest(command=rank, image=system.image))
-    request = launchers.LaunchRequest(
-        command=wrapped,
-        nodes=spec.nodes,
-        ranks_per_node=spec.accelerators_per_node,
-        cpus_per_rank=spec.cpus_per_accelerator,
-        train_script=train,
-        job_id=os.environ.get("SLURM_JOB_ID", ""),
-        hosts=[node.name for node in nodes],
-        master_address=slurm.first_address(nodes) if nodes else "",
-        environment={"OMP_NUM_THREADS": str(spec.cpus_per_accelerator), **system.environment},
-    )
-    return launchers.launch_command(system.launcher, request)
-
-
-def _supervise(command: list[str], *, folder: Path, system: System) -> tuple[int, str]:
-    """Run the command with its limits; returns its status and what ended it, empty if it ended by itself.
-
-    What ended it is `<failure class>: <message>`.
-    """
-    output = folder / "ranks.log"
-    signals: list[int] = []
-    previous = {
-        number: signal.signal(number, lambda received, _frame: signals.append(received))
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        with output.open("wb") as stream:
-            child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=lambda: die_with_parent(signal.SIGTERM),
-            )
-            ended_by = _watch(child, files=(output, folder / "mlperf.log"), system=system, signals=signals)
-            if ended_by:
-                _end_group(child)
-            return child.wait(), ended_by
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-
-
-def _watch(child: subprocess.Popen[bytes], *, files: tuple[Path, ...], system: System, signals: list[int]) -> str:
-    started = time.monotonic()
-    silence_s, limit_s = 60.0 * system.silence_limit_min, 60.0 * system.time_limit_min
-    last_size, last_change = -1, started
-    while child.poll() is None:
-        now = time.monotonic()
-        size = sum(file.stat().st_size for file in files if file.exists())
-        if size != last_size:
-            last_size, last_change = size, now
-        if signals:
-            return f"interrupted: by {signal.Signals(signals[0]).name}"
-        if now - started > limit_s:
-            return f"timeout: longer than the system's time_limit_min = {system.time_limit_min}"
-        if now - last_change > silence_s:
-            return f"timeout: no output for the system's silence_limit_min = {system.silence_limit_min}"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=0.2)
-    return f"interrupted: by {signal.Signals(signals[0]).name}" if signals else ""
-
-
-def _end_group(child: subprocess.Popen[bytes]) -> None:
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=15.0)
-            return
+def _run_job(job: Job) -> tuple[int, str]:
+    """Steps, then the training; status of the command that was last, and what ended it."""
+    for step in STEPS:
+        if ended_by := step(job):
+            (job.folder / "ranks.log").touch()
+            return 1, ended_by
+    command = jobs.training(job)
+    write_json(command, job.folder / "command.json")
+    return supervise(command, output=job.folder / "ranks.log", progress=job.folder / "mlperf.log", system=job.system)
 
 
 # --- judging and publishing -------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -112,6 +112,15 @@ def sum_over_ranks(values: Sequence[float], *, device: torch.device) -> list[flo
     total = torch.tensor(values, dtype=torch.float64, device=device)
     dist.all_reduce(total)
     return [float(value) for value in total.tolist()]
+
+
+def gather_over_ranks(value: Any) -> list[Any]:
+    """A picklable value of every rank, in order of ranks, on every rank: for metrics that are no sums."""
+    if is_alone():
+        return [value]
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values
 
 
 def average_buffers(module: torch.nn.Module) -> None:
