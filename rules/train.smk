@@ -10,6 +10,7 @@ rule train:
     input:
         manifest=prepared_data("manifest.json"),
         data_dir=prepared_data("data_dir.txt"),
+        image=prepared_image,
     output:
         log="<results>/runs/{system}/{workload}/n{nodes}/result_{run}.txt",
         record="<results>/runs/{system}/{workload}/n{nodes}/run_{run}.json",
@@ -38,7 +39,7 @@ rule train:
         "Training {wildcards.workload} on {wildcards.nodes} node(s) of {wildcards.system}, run {wildcards.run}."
     shell:
         "python workflow/scripts/train.py run --spec {params.spec:q} --system {wildcards.system:q}"
-        " --data-dir-file {input.data_dir:q} --attempts-dir {params.attempts_dir:q}"
+        " --data-dir-file {input.data_dir:q} --image-file {input.image:q} --attempts-dir {params.attempts_dir:q}"
         " --log-file {output.log:q} --record-file {output.record:q} 2> {log:q}"
         " || {{ status=$?; cat {log:q} >&2; exit $status; }}"
 

@@ -7,6 +7,7 @@ a run that did not reach its target is data; a rank that crashed after `run_stop
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import sys
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlscaling import jobs, provenance, slurm
+from mlscaling import container_check, jobs, provenance, slurm, vendor
 from mlscaling.attempt_folders import (
     Attempt,
     close_abandoned,
@@ -33,7 +34,7 @@ from mlscaling.spec import RunSpec, System
 from mlscaling.supervision import supervise
 from mlscaling.whereabouts import said_by_ranks
 
-STEPS: tuple[Callable[[Job], str], ...] = ()
+STEPS: tuple[Callable[[Job], str], ...] = (container_check.run,)
 """What happens on the nodes before the training. A step returns nothing, or `<failure class>: <message>`, which ends
 the attempt; it leaves its evidence in the attempt's folder."""
 INTERRUPTED = 130
@@ -54,6 +55,8 @@ class Paths:
     """`train.py`."""
     data_dir: Path
     """Prepared data."""
+    image: Path | None = None
+    """Record of the container image; None without one."""
     verdict: Path | None = None
     """Compliance verdict of the run; its being there shows that whoever asked for the result went on with it."""
 
@@ -107,6 +110,7 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
             train_script=paths.train_script,
             job_id=attempt.job_id,
             nodes=nodes,
+            image=json.loads(paths.image.read_text(encoding="utf-8")) if paths.image else {},
         )
         status, ended_by = _run_job(job)
     except ValueError as error:
@@ -129,7 +133,11 @@ def _run_job(job: Job) -> tuple[int, str]:
             return 1, ended_by
     command = jobs.training(job)
     write_json(command, job.folder / "command.json")
-    return supervise(command, output=job.folder / "ranks.log", progress=job.folder / "mlperf.log", system=job.system)
+    output, log = job.folder / "ranks.log", job.folder / "mlperf.log"
+    ended = supervise(command, output=output, progress=log, system=job.system)
+    if job.spec.command:
+        vendor.collect_log(output, log)
+    return ended
 
 
 # --- judging and publishing -------------------------------------------------------------------------------------------
@@ -206,4 +214,5 @@ def _record(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> dic
         "packages": provenance.package_versions(),
         "environment": provenance.environment(),
         "host": provenance.host(),
+        "container": container_check.evidence(folder),
     }
