@@ -13,6 +13,7 @@ SCRIPTS = "workflow/scripts"
 sys.path.insert(0, str(BASEDIR / "workflow" / "scripts"))
 
 from mlscaling.attempt_folders import given_up
+from mlscaling.commands import commands_of_study
 from mlscaling.configuration import read_yaml
 from mlscaling.emulation import available_cores
 from mlscaling.images import images_of_study
@@ -109,6 +110,13 @@ def published_log(wildcards):
 def attempts_dir(wildcards):
     """Folder of all attempts at a run; never declared as output, so that nothing ever deletes it."""
     return f"{RESULTS}/attempts/{point_of(wildcards).path}/run_{wildcards.run}"
+
+
+def commands_of_points():
+    """What each point would start, found when somebody asks."""
+    return lambda wildcards: commands_of_study(
+        STUDY, attempts=Path(f"{RESULTS}/attempts")
+    )
 
 
 def training(wildcards):

@@ -6,6 +6,10 @@ The outputs spell `<point>` out, since Snakemake 9.27 does not constrain wildcar
 """
 
 
+localrules:
+    commands,
+
+
 rule train:
     input:
         manifest=prepared_data("manifest.json"),
@@ -66,3 +70,16 @@ rule import_results:
         "Importing {input.log}."
     script:
         "../workflow/scripts/import_results.py"
+
+
+rule commands:
+    output:
+        text="<results>/commands.txt",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        text=commands_of_points(),
+    message:
+        "What each training of study {STUDY.name} would start."
+    script:
+        "../workflow/scripts/show_commands.py"

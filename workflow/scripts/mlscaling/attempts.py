@@ -86,7 +86,7 @@ def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
 
 
 def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> int:
-    spec = dataclasses.replace(spec, data_dir=str(paths.data_dir.resolve()))
+    spec = spec.with_data(paths.data_dir)
     attempt = Attempt(
         run=spec.run,
         attempt=int(folder.name.removeprefix("attempt_")),
@@ -131,12 +131,20 @@ def _run_job(job: Job) -> tuple[int, str]:
         if ended_by := step(job):
             (job.folder / "ranks.log").touch()
             return 1, ended_by
+    (job.folder / jobs.OUTPUT).mkdir(exist_ok=True)
+    before = []
+    for number, command in enumerate(jobs.before(job)):
+        before.append(job.folder / f"before_{number}.log")
+        status, ended_by = supervise(command, output=before[-1], progress=before[-1], system=job.system)
+        if status or ended_by:
+            shutil.copyfile(before[-1], job.folder / "ranks.log")
+            return status, ended_by
     command = jobs.training(job)
     write_json(command, job.folder / "command.json")
     output, log = job.folder / "ranks.log", job.folder / "mlperf.log"
     ended = supervise(command, output=output, progress=log, system=job.system)
     if job.spec.command:
-        vendor.collect_log(output, log)
+        vendor.collect_log([*before, output], log)
     return ended
 
 

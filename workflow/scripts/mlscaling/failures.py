@@ -32,7 +32,8 @@ _SIGNS: tuple[tuple[str, str], ...] = (
              r"|Unable to (synchronously )?open (file|object)|checksum"),
     ("config", r"mlscaling config error|ModuleNotFoundError|run spec (is incomplete|has unknown fields)"),
     ("config", r"ch-run\[\d+\]: error|FATAL: +(While|Unable|could not|container)|pyxis: (couldn't|failed|unable)"
-               r"|docker: Error response|Error: (short-name|initializing source|.*image not known)|executable file not found"),
+               r"|docker: Error response|Error: (short-name|initializing source|.*image not known)"
+               r"|executable file not found"),
     ("node", r"ended by signal (SIGBUS|SIGILL)|Bus error|uncorrectable ECC|NVRM: Xid"),
     ("unknown", r"rank \d+ ended by signal|srun: error: \S+: task \d+: (Killed|Aborted|Segmentation fault|Illegal)"),
     ("network", r"Connection (refused|reset|closed|timed out)|connectFullMesh|Broken pipe|NCCL.*(unhandled|remote)"

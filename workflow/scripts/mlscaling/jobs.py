@@ -7,6 +7,7 @@ need not have Python, they run beside it.
 
 from __future__ import annotations
 
+import getpass
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,9 @@ from typing import Any
 from mlscaling import containers, launchers, slurm, vendor
 from mlscaling.containers import ContainerRequest, Mount, mount_of
 from mlscaling.spec import RunSpec, System
+
+OUTPUT = "output"
+"""Folder in an attempt's for whatever a vendor's command writes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,27 +89,35 @@ def mounts_of(job: Job) -> list[Mount]:
 
 
 def _fields(job: Job) -> dict[str, str]:
-    return vendor.fields_of(job.spec, log_dir=(job.folder / "output").resolve(), image=job.image_name)
+    return vendor.fields_of(job.spec, log_dir=(job.folder / OUTPUT).resolve(), image=job.image_name)
+
+
+def before(job: Job) -> list[list[str]]:
+    """Commands of what each node runs before a vendor's command, e.g. to print the submission header."""
+    programs = vendor.command_of(job.spec).before if job.spec.command else ()
+    return [_vendors_program(job, program, ranks_per_node=1) for program in programs]
 
 
 def _vendors(job: Job) -> list[str]:
-    command, fields = vendor.command_of(job.spec), _fields(job)
-    (job.folder / "output").mkdir(exist_ok=True)
-    program = [text.format_map(fields) for text in command.program]
+    command = vendor.command_of(job.spec)
+    per_node = 1 if command.start == "nodes" else job.spec.accelerators_per_node
+    if command.start != "once":
+        return _vendors_program(job, command.program, ranks_per_node=per_node)
+    fields = _fields(job)
     variables = vendor.variables_of(job.spec, fields)
-    if command.start == "once":
-        return launchers.once(_request(job, program, ranks_per_node=1, variables=variables, step_options=[]))
-    wrapped = _wrapped(job, program, workdir=command.workdir, variables=variables)
-    return launchers.launch_command(
-        job.system.launcher,
-        _request(
-            job,
-            wrapped.command,
-            ranks_per_node=1 if command.start == "nodes" else job.spec.accelerators_per_node,
-            variables=variables,
-            step_options=wrapped.step_options,
-        ),
+    program = [text.format_map(fields) for text in command.program]
+    return launchers.once(_request(job, program, ranks_per_node=1, variables=variables, step_options=[]))
+
+
+def _vendors_program(job: Job, program: Sequence[str], *, ranks_per_node: int) -> list[str]:
+    fields = _fields(job)
+    variables = vendor.variables_of(job.spec, fields)
+    texts = [text.format_map(fields) for text in program]
+    wrapped = _wrapped(job, texts, workdir=vendor.command_of(job.spec).workdir, variables=variables)
+    request = _request(
+        job, wrapped.command, ranks_per_node=ranks_per_node, variables=variables, step_options=wrapped.step_options
     )
+    return launchers.launch_command(job.system.launcher, request)
 
 
 def _ours(job: Job, arguments: Sequence[str], *, ranks_per_node: int, inside: bool) -> list[str]:
@@ -141,7 +153,10 @@ def _wrapped(
 
 
 def _environment(job: Job, variables: Mapping[str, str]) -> dict[str, str]:
-    return {"OMP_NUM_THREADS": str(job.spec.cpus_per_accelerator), **job.system.environment, **variables}
+    # Charliecloud does not start without a user's name, which Slurm takes from whoever submitted, if there is one.
+    user = {} if job.system.container == "none" else {"USER": getpass.getuser()}
+    threads = {"OMP_NUM_THREADS": str(job.spec.cpus_per_accelerator)}
+    return {**user, **threads, **job.system.environment, **variables}
 
 
 def _request(

@@ -161,6 +161,10 @@ def torchrun(request: LaunchRequest) -> list[str]:
     ]
 
 
+_OF_MPI = ("OMPI_", "PMIX_", "PRTE_", "UCX_")
+"""Variables that mpirun itself reads, too."""
+
+
 @register("mpirun")
 def mpirun(request: LaunchRequest) -> list[str]:
     """Open MPI's mpirun, which starts its daemons through Slurm and then the ranks, where a site prefers that.
@@ -172,7 +176,7 @@ def mpirun(request: LaunchRequest) -> list[str]:
     return [
         "env",
         *_allocation(request),
-        *(f"{key}={value}" for key, value in sorted(request.environment.items())),  # settings of MPI's own
+        *(f"{key}={value}" for key, value in sorted(request.environment.items()) if key.startswith(_OF_MPI)),
         "mpirun",
         "--np",
         str(request.nodes * request.ranks_per_node),

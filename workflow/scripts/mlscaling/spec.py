@@ -19,7 +19,11 @@ Scalar = bool | int | float | str
 
 def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     """Fields as YAML and JSON give them, lists as tuples: what is frozen has no list in it."""
-    return {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    return {key: _tuple(value) for key, value in values.items()}
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,6 +152,8 @@ class CommandSpec:
     """Folder in which it starts; empty, the image's."""
     mounts: tuple[str, ...] = ()
     """Folders to bind, `source:target` or `source:target:ro`."""
+    before: tuple[tuple[str, ...], ...] = ()
+    """Programs that each node runs before, in this order, e.g. to print the submission header."""
     start: str = "ranks"
     """`ranks`: once for each rank; `nodes`: once on each node; `once`: on the first node, and it starts the others."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -303,6 +309,10 @@ class RunSpec:
     def world_size(self) -> int:
         """Number of ranks."""
         return self.nodes * self.accelerators_per_node
+
+    def with_data(self, data_dir: Path) -> Self:
+        """The same run on prepared data in this folder."""
+        return dataclasses.replace(self, data_dir=str(data_dir.resolve()))
 
     def to_json(self) -> str:
         """One-line JSON with sorted keys; equal specs give equal text, and what is not used is not in it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,11 @@ def problems_of_texts(command: CommandSpec) -> Iterator[tuple[str, str, str]]:
     """Key, value and message of every text that names a field which does not exist."""
     texts = [
         *((f"program[{number}]", text) for number, text in enumerate(command.program)),
+        *(
+            (f"before[{number}][{place}]", text)
+            for number, program in enumerate(command.before)
+            for place, text in enumerate(program)
+        ),
         *((f"mounts[{number}]", text) for number, text in enumerate(command.mounts)),
         *((f"environment.{name}", text) for name, text in command.environment.items()),
     ]
@@ -120,16 +125,17 @@ def variables_of(spec: RunSpec, fields: Mapping[str, str]) -> dict[str, str]:
 # --- the log ----------------------------------------------------------------------------------------------------------
 
 
-def collect_log(ranks_log: Path, log: Path) -> None:
+def collect_log(outputs: Sequence[Path], log: Path) -> None:
     """Write the MLLOG lines among what all ranks printed, in the order in which they came, one to a line.
 
-    Labels of the launcher before a line and words behind it stay in `ranks_log`. A line that is no JSON is kept as it
+    Labels of the launcher before a line and words behind it stay in the outputs. A line that is no JSON is kept as it
     is, for the reader to report.
     """
-    with written_beside(log) as beside, ranks_log.open("rb") as lines, beside.open("wb") as stream:
-        for line in lines:
-            for event in _events(line.decode("latin-1")):
-                stream.write(event.encode("latin-1") + b"\n")
+    with written_beside(log) as beside, beside.open("wb") as stream:
+        for output in outputs:
+            with output.open("rb") as lines:
+                for line in lines:
+                    stream.writelines(event.encode("latin-1") + b"\n" for event in _events(line.decode("latin-1")))
 
 
 def _events(line: str) -> Iterator[str]:
