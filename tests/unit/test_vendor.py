@@ -116,6 +116,19 @@ def test_lines_among_what_ranks_print(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text().splitlines() == [one, two, one, two, ":::MLLOG cut off"]
 
 
+def test_trials_of_one_launch(tmp_path: Path) -> None:
+    def line(key: str) -> str:
+        return f':::MLLOG {{"key": "{key}"}}\n'
+
+    runs = [
+        ["submission_org", "init_start", "init_start", "run_start", "run_stop", "run_stop", "eval_accuracy"],
+        ["cache_clear", "submission_org", "init_start", "run_start", "run_stop"],
+        ["run_start", "run_stop"],
+    ]
+    (tmp_path / "log").write_text("".join(line(key) for run in runs for key in run))
+    assert vendor.trials_of(tmp_path / "log") == ["".join(map(line, run)) for run in runs]
+
+
 @pytest.mark.parametrize(
     ("change", "key", "message"),
     [

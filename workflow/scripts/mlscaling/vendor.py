@@ -7,6 +7,7 @@ gives; a preset has the names that vendors' published code reads. What all ranks
 from __future__ import annotations
 
 import json
+import re
 import string
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -136,6 +137,28 @@ def collect_log(outputs: Sequence[Path], log: Path) -> None:
             with output.open("rb") as lines:
                 for line in lines:
                     stream.writelines(event.encode("latin-1") + b"\n" for event in _events(line.decode("latin-1")))
+
+
+def trials_of(log: Path) -> list[str]:
+    """Texts of the logs of a launch that made several runs: the lines of one run each.
+
+    A run begins with what is said before `run_start` and after an earlier `run_stop`: the submission header, the cleared
+    cache, `init_start`. Late lines of other ranks after a `run_stop` belong to the run that stopped.
+    """
+    trials: list[list[str]] = [[]]
+    stopped = False
+    for line in log.read_text(encoding="latin-1").splitlines(keepends=True):
+        key = match.group(1) if (match := _KEY.search(line)) else ""
+        if stopped and (key.startswith("submission_") or key in _BEGIN):
+            trials.append([])
+            stopped = False
+        stopped = stopped or key == "run_stop"
+        trials[-1].append(line)
+    return ["".join(lines) for lines in trials]
+
+
+_KEY = re.compile(r'"key": *"(\w+)"')
+_BEGIN = ("cache_clear", "init_start", "run_start")
 
 
 def _events(line: str) -> Iterator[str]:
