@@ -120,7 +120,7 @@ def test_a_vendors_program_is_validated_scored_and_plotted(study: SlurmStudy) ->
 
 def test_a_mount_that_is_missing_ends_the_attempt_before_it_starts(study: SlurmStudy) -> None:
     assert rows(study)["no_such_mount", "resnet_vendor", 2]["failure_class"] == "config"
-    assert "there is no /no/such to mount" in rows(study)["no_such_mount", "resnet_vendor", 2]["message"]
+    assert "there is no /no/such to mount" in rows(study)["no_such_mount", "resnet_vendor", 2]["finding"]
     assert not study.results("attempts/no_such_mount/resnet_vendor/n2/run_0/attempt_0/command.json").exists()
 
 

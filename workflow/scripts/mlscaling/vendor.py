@@ -142,7 +142,7 @@ def collect_log(outputs: Sequence[Path], log: Path) -> None:
 def trials_of(log: Path) -> list[str]:
     """Texts of the logs of a launch that made several runs: the lines of one run each.
 
-    A run begins with what is said before `run_start` and after an earlier `run_stop`: the submission header, the cleared
+    A run begins with what is said before `run_start` and after an earlier `run_stop`: submission header, cleared
     cache, `init_start`. Late lines of other ranks after a `run_stop` belong to the run that stopped.
     """
     trials: list[list[str]] = [[]]
