@@ -37,6 +37,7 @@ report: "workflow/report/study.rst"
 
 
 include: "rules/datasets.smk"
+include: "rules/images.smk"
 include: "rules/train.smk"
 include: "rules/validate.smk"
 include: "rules/analyze.smk"

@@ -13,8 +13,10 @@ SCRIPTS = "workflow/scripts"
 sys.path.insert(0, str(BASEDIR / "workflow" / "scripts"))
 
 from mlscaling.attempt_folders import given_up
+from mlscaling.commands import commands_of_study
 from mlscaling.configuration import read_yaml
 from mlscaling.emulation import available_cores
+from mlscaling.images import images_of_study
 from mlscaling.slurm import geometry
 from mlscaling.sources import sources_of
 from mlscaling.study import StudyError, expected_log, load_study, planned, run_spec
@@ -41,6 +43,7 @@ except StudyError as error:
     raise WorkflowError(str(error)) from None
 
 RESULTS = f"results/{STUDY.name}"
+IMAGES = images_of_study(STUDY)
 
 
 def point_of(wildcards):
@@ -66,6 +69,18 @@ def prepared_data(name):
         return ancient(file) if trained else file
 
     return of_run
+
+
+def prepared_image(wildcards):
+    """Record of the container image that a run starts in; nothing without one. `ancient` as the data are."""
+    point = point_of(wildcards)
+    records = [
+        f"results/images/{name}.json"
+        for name, image in IMAGES.items()
+        if point.path in image.points
+    ]
+    trained = Path(f"{RESULTS}/runs/{point.path}/result_{wildcards.run}.txt").exists()
+    return [ancient(record) if trained else record for record in records]
 
 
 def systems_of(kind):
@@ -95,6 +110,13 @@ def published_log(wildcards):
 def attempts_dir(wildcards):
     """Folder of all attempts at a run; never declared as output, so that nothing ever deletes it."""
     return f"{RESULTS}/attempts/{point_of(wildcards).path}/run_{wildcards.run}"
+
+
+def commands_of_points():
+    """What each point would start, found when somebody asks."""
+    return lambda wildcards: commands_of_study(
+        STUDY, attempts=Path(f"{RESULTS}/attempts")
+    )
 
 
 def training(wildcards):

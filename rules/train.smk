@@ -6,10 +6,15 @@ The outputs spell `<point>` out, since Snakemake 9.27 does not constrain wildcar
 """
 
 
+localrules:
+    commands,
+
+
 rule train:
     input:
         manifest=prepared_data("manifest.json"),
         data_dir=prepared_data("data_dir.txt"),
+        image=prepared_image,
     output:
         log="<results>/runs/{system}/{workload}/n{nodes}/result_{run}.txt",
         record="<results>/runs/{system}/{workload}/n{nodes}/run_{run}.json",
@@ -38,7 +43,7 @@ rule train:
         "Training {wildcards.workload} on {wildcards.nodes} node(s) of {wildcards.system}, run {wildcards.run}."
     shell:
         "python workflow/scripts/train.py run --spec {params.spec:q} --system {wildcards.system:q}"
-        " --data-dir-file {input.data_dir:q} --attempts-dir {params.attempts_dir:q}"
+        " --data-dir-file {input.data_dir:q} --image-file {input.image:q} --attempts-dir {params.attempts_dir:q}"
         " --log-file {output.log:q} --record-file {output.record:q} 2> {log:q}"
         " || {{ status=$?; cat {log:q} >&2; exit $status; }}"
 
@@ -65,3 +70,16 @@ rule import_results:
         "Importing {input.log}."
     script:
         "../workflow/scripts/import_results.py"
+
+
+rule commands:
+    output:
+        text="<results>/commands.txt",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        text=commands_of_points(),
+    message:
+        "What each training of study {STUDY.name} would start."
+    script:
+        "../workflow/scripts/show_commands.py"

@@ -58,7 +58,7 @@ SYSTEM = System(
 def make_spec(**changes: object) -> RunSpec:
     values = {field.name: "x" for field in dataclasses.fields(RunSpec)}
     values |= {"nodes": 2, "accelerators_per_node": 1, "cpus_per_accelerator": 1, "run": 3, "seed": 1, "data_dir": ""}
-    values |= {"model": {}, "hyperparameters": {}, "options": {}, "system": "unit", "workload": "resnet"}
+    values |= {"model": {}, "hyperparameters": {}, "options": {}, "command": {}, "system": "unit", "workload": "resnet"}
     return RunSpec(**{**values, **changes})
 
 

@@ -78,7 +78,8 @@ def test_torchrun_starts_once_per_node_and_takes_the_nodes_number_in_the_task(no
 @pytest.mark.parametrize(("nodes", "hosts", "slots"), [(1, "gpu0", "4"), (2, "gpu0,gpu1", "4(x2)")])
 def test_mpirun_gets_back_what_the_executor_stripped(nodes: int, hosts: str, slots: str) -> None:
     assert launchers.launch_command("mpirun", request(nodes=nodes, accelerators=4)) == [
-        "env", "SLURM_JOBID=12345", f"SLURM_JOB_NODELIST={hosts}", f"SLURM_NODELIST={hosts}",
+        "env", "SLURM_JOBID=12345", f"SLURM_JOB_NODELIST={hosts}", f"SLURM_JOB_NUM_NODES={nodes}", f"SLURM_NNODES={nodes}",
+        f"SLURM_NODELIST={hosts}",
         f"SLURM_TASKS_PER_NODE={slots}",
         "mpirun", "--np", str(4 * nodes), "--map-by", "ppr:4:node", "--bind-to", "none",
         "sh", "-c",

@@ -16,8 +16,9 @@ def main(arguments: list[str]) -> int:
     _add_run(commands.add_parser("run", help="make one attempt at a run", allow_abbrev=False))
     _add_rank(commands.add_parser("rank", help="train as one rank", allow_abbrev=False))
     _add_emulate(commands.add_parser("emulate", help="start a command on emulated nodes", allow_abbrev=False))
+    _add_look(commands.add_parser("look", help="say what this node has of a container", allow_abbrev=False))
     options = parser.parse_args(arguments)
-    return {"run": _run, "rank": _rank, "emulate": _emulate}[options.command](options)
+    return {"run": _run, "rank": _rank, "emulate": _emulate, "look": _look}[options.command](options)
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +26,7 @@ def _add_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--system", required=True, help="name of a file in <config-dir>/systems")
     parser.add_argument("--config-dir", type=Path, default=CONFIG_DIR, help="folder of the configuration")
     parser.add_argument("--data-dir-file", type=Path, required=True, help="file that holds the folder of prepared data")
+    parser.add_argument("--image-file", type=Path, nargs="?", help="record of the container image; empty without one")
     parser.add_argument("--attempts-dir", type=Path, required=True, help="folder of all attempts at this run")
     parser.add_argument("--log-file", type=Path, required=True, help="MLPerf log to publish")
     parser.add_argument("--record-file", type=Path, required=True, help="run record to publish")
@@ -46,6 +48,7 @@ def _run(options: argparse.Namespace) -> int:
         record=options.record_file,
         train_script=Path(__file__),
         data_dir=Path(options.data_dir_file.read_text(encoding="utf-8").strip()),
+        image=options.image_file,
         verdict=_verdict_of(options.log_file),
     )
     return run_training(RunSpec.from_json(options.spec), system, paths)
@@ -73,6 +76,18 @@ def _rank(options: argparse.Namespace) -> int:
     spec = RunSpec.from_file(options.spec)
     print(line_of_rank(ranks(world_size=spec.world_size).rank, world_size=spec.world_size), flush=True)
     return main_rank(spec, options.log)
+
+
+def _add_look(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--container", required=True, help="JSON: runtime, image, executable, mounts")
+
+
+def _look(options: argparse.Namespace) -> int:
+    import json
+
+    from mlscaling.container_check import look
+
+    return look(json.loads(options.container))
 
 
 def _add_emulate(parser: argparse.ArgumentParser) -> None:

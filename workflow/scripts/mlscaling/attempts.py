@@ -7,6 +7,7 @@ a run that did not reach its target is data; a rank that crashed after `run_stop
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 import sys
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlscaling import jobs, provenance, slurm
+from mlscaling import container_check, jobs, provenance, slurm, vendor
 from mlscaling.attempt_folders import (
     Attempt,
     close_abandoned,
@@ -33,7 +34,7 @@ from mlscaling.spec import RunSpec, System
 from mlscaling.supervision import supervise
 from mlscaling.whereabouts import said_by_ranks
 
-STEPS: tuple[Callable[[Job], str], ...] = ()
+STEPS: tuple[Callable[[Job], str], ...] = (container_check.run,)
 """What happens on the nodes before the training. A step returns nothing, or `<failure class>: <message>`, which ends
 the attempt; it leaves its evidence in the attempt's folder."""
 INTERRUPTED = 130
@@ -54,6 +55,8 @@ class Paths:
     """`train.py`."""
     data_dir: Path
     """Prepared data."""
+    image: Path | None = None
+    """Record of the container image; None without one."""
     verdict: Path | None = None
     """Compliance verdict of the run; its being there shows that whoever asked for the result went on with it."""
 
@@ -83,7 +86,7 @@ def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
 
 
 def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> int:
-    spec = dataclasses.replace(spec, data_dir=str(paths.data_dir.resolve()))
+    spec = spec.with_data(paths.data_dir)
     attempt = Attempt(
         run=spec.run,
         attempt=int(folder.name.removeprefix("attempt_")),
@@ -107,6 +110,7 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
             train_script=paths.train_script,
             job_id=attempt.job_id,
             nodes=nodes,
+            image=json.loads(paths.image.read_text(encoding="utf-8")) if paths.image else {},
         )
         status, ended_by = _run_job(job)
     except ValueError as error:
@@ -127,9 +131,21 @@ def _run_job(job: Job) -> tuple[int, str]:
         if ended_by := step(job):
             (job.folder / "ranks.log").touch()
             return 1, ended_by
+    (job.folder / jobs.OUTPUT).mkdir(exist_ok=True)
+    before = []
+    for number, command in enumerate(jobs.before(job)):
+        before.append(job.folder / f"before_{number}.log")
+        status, ended_by = supervise(command, output=before[-1], progress=before[-1], system=job.system)
+        if status or ended_by:
+            shutil.copyfile(before[-1], job.folder / "ranks.log")
+            return status, ended_by
     command = jobs.training(job)
     write_json(command, job.folder / "command.json")
-    return supervise(command, output=job.folder / "ranks.log", progress=job.folder / "mlperf.log", system=job.system)
+    output, log = job.folder / "ranks.log", job.folder / "mlperf.log"
+    ended = supervise(command, output=output, progress=log, system=job.system)
+    if job.spec.command:
+        vendor.collect_log([*before, output], log)
+    return ended
 
 
 # --- judging and publishing -------------------------------------------------------------------------------------------
@@ -206,4 +222,5 @@ def _record(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> dic
         "packages": provenance.package_versions(),
         "environment": provenance.environment(),
         "host": provenance.host(),
+        "container": container_check.evidence(folder),
     }

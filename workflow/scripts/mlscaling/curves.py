@@ -47,7 +47,8 @@ def points_of_curve(curve: Curve, *, round_: Round | None) -> tuple[list[Point],
         problems += _one_for_each_node_count(curve, steps, key="gradient_accumulation_steps")
     if workload is not None:
         problems += _problems_of_workload(curve, workload, round_=round_)
-    if problems or system is None or workload is None or round_ is None:
+    unusable = any(problem.severity == "error" for problem in problems)
+    if unusable or system is None or workload is None or round_ is None:
         return [], problems
     required = round_.required_runs[workload.mlperf_benchmark]
     if settings["runs"] < required:
@@ -171,7 +172,8 @@ def _problems_of_point(curve: Curve, point: Point, *, key: str) -> list[Problem]
         )
         problems.append(curve.problem(key, point.nodes, message))
     legal = sorted(point.settings.hyperparameters)
-    if point.published is None and point.global_batch_size not in legal:
+    ours = point.published is None and point.workload.command is None
+    if ours and point.global_batch_size not in legal:
         workload_file = curve.config_dir / "workloads" / f"{point.workload.name}.yaml"
         message = (
             f"global batch size {point.global_batch_size} has no hyper-parameters in {workload_file} "

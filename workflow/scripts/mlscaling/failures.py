@@ -31,6 +31,9 @@ _SIGNS: tuple[tuple[str, str], ...] = (
     ("data", r"mlscaling data error|No such file or directory: .*(hdf5|\.JPE?G|/train|/val)|UnidentifiedImageError"
              r"|Unable to (synchronously )?open (file|object)|checksum"),
     ("config", r"mlscaling config error|ModuleNotFoundError|run spec (is incomplete|has unknown fields)"),
+    ("config", r"ch-run\[\d+\]: error|FATAL: +(While|Unable|could not|container)|pyxis: (couldn't|failed|unable)"
+               r"|docker: Error response|Error: (short-name|initializing source|.*image not known)"
+               r"|executable file not found"),
     ("node", r"ended by signal (SIGBUS|SIGILL)|Bus error|uncorrectable ECC|NVRM: Xid"),
     ("unknown", r"rank \d+ ended by signal|srun: error: \S+: task \d+: (Killed|Aborted|Segmentation fault|Illegal)"),
     ("network", r"Connection (refused|reset|closed|timed out)|connectFullMesh|Broken pipe|NCCL.*(unhandled|remote)"

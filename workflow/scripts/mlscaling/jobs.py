@@ -1,18 +1,26 @@
 """An attempt as a job on its nodes: what every step of it needs, and the commands that start something there.
 
-Steps before the training (`attempts.STEPS`) and the training itself start on the nodes by the same launcher, inside the
-same container, as steps of the same allocation.
+Steps before the training (`attempts.STEPS`) and the training itself start on the nodes by the same launcher, as steps
+of the same allocation. Our own programs run in the system's container; where a vendor's command trains, whose image
+need not have Python, they run beside it.
 """
 
 from __future__ import annotations
 
+import getpass
+import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from mlscaling import containers, launchers, slurm
+from mlscaling import containers, launchers, slurm, vendor
+from mlscaling.containers import ContainerRequest, Mount, mount_of
 from mlscaling.spec import RunSpec, System
+
+OUTPUT = "output"
+"""Folder in an attempt's for whatever a vendor's command writes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,43 +39,145 @@ class Job:
     """Slurm job, empty outside Slurm."""
     nodes: Sequence[slurm.Node]
     """Nodes of the allocation, first first; empty outside Slurm."""
+    image: Mapping[str, Any] = field(default_factory=dict)
+    """Record of the container image (`images.prepare_image`); empty without one."""
 
     @property
     def spec_file(self) -> Path:
         """File from which every rank reads what to train."""
         return self.folder / "spec.json"
 
+    @property
+    def image_name(self) -> str:
+        """Image that the training runs in; empty without one."""
+        return str(self.spec.command.get("image") or self.system.image)
+
 
 def on_ranks(job: Job, *arguments: str) -> list[str]:
     """Command that runs `train.py <arguments>` once for every rank."""
-    return _launch(job, arguments, ranks_per_node=job.spec.accelerators_per_node, cpus=job.spec.cpus_per_accelerator)
+    return _ours(job, arguments, ranks_per_node=job.spec.accelerators_per_node, inside=not job.spec.command)
 
 
-def on_nodes(job: Job, *arguments: str) -> list[str]:
-    """Command that runs `train.py <arguments>` once on every node, with all cores of its ranks."""
-    cpus = job.spec.accelerators_per_node * job.spec.cpus_per_accelerator
-    return _launch(job, arguments, ranks_per_node=1, cpus=cpus)
+def on_nodes(job: Job, *arguments: str, inside: bool = True) -> list[str]:
+    """Command that runs `train.py <arguments>` once on every node, with all cores of its ranks.
+
+    Args:
+        inside: in the system's container, unless a vendor's command trains.
+    """
+    return _ours(job, arguments, ranks_per_node=1, inside=inside and not job.spec.command)
 
 
 def training(job: Job) -> list[str]:
     """Command of the training."""
+    if job.spec.command:
+        return _vendors(job)
     log = (job.folder / "mlperf.log").resolve()
     return on_ranks(job, "rank", f"--spec={job.spec_file.resolve()}", f"--log={log}")
 
 
-def _launch(job: Job, arguments: Sequence[str], *, ranks_per_node: int, cpus: int) -> list[str]:
+def mounts_of(job: Job) -> list[Mount]:
+    """What a training's container sees of the host: what it needs, and what the system file names."""
+    named = [mount_of(mount) for mount in job.system.mounts]
+    if job.spec.command:
+        fields = _fields(job)
+        return [*(mount_of(mount.format_map(fields)) for mount in vendor.command_of(job.spec).mounts), *named]
+    code = str(job.train_script.resolve().parents[2])
+    folders = [Mount(source=code, target=code, read_only=True)]
+    for path, read_only in ((job.spec.data_dir, True), (str(job.folder.resolve()), False)):
+        folders.append(Mount(source=str(Path(path).resolve()), target=path, read_only=read_only))
+    return [*folders, *named]
+
+
+def _fields(job: Job) -> dict[str, str]:
+    return vendor.fields_of(job.spec, log_dir=(job.folder / OUTPUT).resolve(), image=job.image_name)
+
+
+def before(job: Job) -> list[list[str]]:
+    """Commands of what each node runs before a vendor's command, e.g. to print the submission header."""
+    programs = vendor.command_of(job.spec).before if job.spec.command else ()
+    return [_vendors_program(job, program, ranks_per_node=1) for program in programs]
+
+
+def _vendors(job: Job) -> list[str]:
+    command = vendor.command_of(job.spec)
+    per_node = 1 if command.start == "nodes" else job.spec.accelerators_per_node
+    if command.start != "once":
+        return _vendors_program(job, command.program, ranks_per_node=per_node)
+    fields = _fields(job)
+    variables = vendor.variables_of(job.spec, fields)
+    program = [text.format_map(fields) for text in command.program]
+    return launchers.once(_request(job, program, ranks_per_node=1, variables=variables, step_options=[]))
+
+
+def _vendors_program(job: Job, program: Sequence[str], *, ranks_per_node: int) -> list[str]:
+    fields = _fields(job)
+    variables = vendor.variables_of(job.spec, fields)
+    texts = [text.format_map(fields) for text in program]
+    wrapped = _wrapped(job, texts, workdir=vendor.command_of(job.spec).workdir, variables=variables)
+    request = _request(
+        job, wrapped.command, ranks_per_node=ranks_per_node, variables=variables, step_options=wrapped.step_options
+    )
+    return launchers.launch_command(job.system.launcher, request)
+
+
+def _ours(job: Job, arguments: Sequence[str], *, ranks_per_node: int, inside: bool) -> list[str]:
     train = str(job.train_script.resolve())
-    rank = [sys.executable, train, *arguments]
-    wrapped = containers.wrap(job.system.container, containers.ContainerRequest(command=rank, image=job.system.image))
-    request = launchers.LaunchRequest(
-        command=wrapped,
+    contained = inside and job.system.container != "none"
+    python = job.system.container_python if contained else sys.executable
+    wrapped = containers.Wrapped(command=[python, train, *arguments])
+    if contained:
+        wrapped = _wrapped(job, wrapped.command, workdir="", variables={})
+    request = _request(
+        job, wrapped.command, ranks_per_node=ranks_per_node, variables={}, step_options=wrapped.step_options
+    )
+    return launchers.launch_command(job.system.launcher, request)
+
+
+def _wrapped(
+    job: Job, command: Sequence[str], *, workdir: str, variables: Mapping[str, str]
+) -> containers.Wrapped:  # fmt: skip
+    system = job.system
+    names = {*launchers.RANK_VARIABLES, *_environment(job, variables)}
+    request = ContainerRequest(
+        command=[*system.rank_prefix, *command],
+        image=job.image_name,
+        mounts=mounts_of(job),
+        variables=sorted(names),
+        workdir=workdir,
+        gpus=job.spec.device == "cuda",
+        user="" if os.getuid() == 0 else f"{os.getuid()}:{os.getgid()}",
+        executable=system.container_command,
+        options=system.container_options,
+    )
+    return containers.wrap(system.container, request)
+
+
+def _environment(job: Job, variables: Mapping[str, str]) -> dict[str, str]:
+    # Charliecloud does not start without a user's name, which Slurm takes from whoever submitted, if there is one.
+    user = {} if job.system.container == "none" else {"USER": getpass.getuser()}
+    threads = {"OMP_NUM_THREADS": str(job.spec.cpus_per_accelerator)}
+    return {**user, **threads, **job.system.environment, **variables}
+
+
+def _request(
+    job: Job,
+    command: Sequence[str],
+    *,
+    ranks_per_node: int,
+    variables: Mapping[str, str],
+    step_options: Sequence[str],
+) -> launchers.LaunchRequest:
+    ranks = job.spec.accelerators_per_node
+    return launchers.LaunchRequest(
+        command=command,
         nodes=job.spec.nodes,
         ranks_per_node=ranks_per_node,
-        cpus_per_rank=cpus,
-        train_script=train,
+        cpus_per_rank=job.spec.cpus_per_accelerator * ranks // ranks_per_node,
+        train_script=str(job.train_script.resolve()),
         job_id=job.job_id,
         hosts=[node.name for node in job.nodes],
         master_address=slurm.first_address(job.nodes) if job.nodes else "",
-        environment={"OMP_NUM_THREADS": str(job.spec.cpus_per_accelerator), **job.system.environment},
+        environment=_environment(job, variables),
+        mpi=job.system.mpi,
+        options=[*job.system.launcher_options, *step_options],
     )
-    return launchers.launch_command(job.system.launcher, request)

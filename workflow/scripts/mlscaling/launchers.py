@@ -8,6 +8,12 @@ from dataclasses import dataclass, field
 
 from mlscaling.slurm import rendezvous_port
 
+RANK_VARIABLES = (
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
+    "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID", "SLURM_STEP_ID", "SLURM_JOB_ID",
+    "CUDA_VISIBLE_DEVICES", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE",
+)  # fmt: skip
+"""What tells a rank its place, for container runtimes that hand over only the variables they are told."""
 LAUNCHERS: dict[str, Callable[[LaunchRequest], list[str]]] = {}
 
 
@@ -33,6 +39,10 @@ class LaunchRequest:
     """Address of the first node, at which the ranks meet; empty outside Slurm."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables to set for every rank."""
+    mpi: str = ""
+    """`srun`'s `--mpi`: how ranks that use MPI find each other; empty, Slurm's default."""
+    options: Sequence[str] = field(default=())
+    """Further options of `srun` or `mpirun`: binding, a container plugin."""
 
 
 Launcher = Callable[[LaunchRequest], list[str]]
@@ -92,6 +102,8 @@ def _step(request: LaunchRequest, *, tasks_per_node: int, cpus_per_task: int) ->
         "--kill-on-bad-exit=1",
         "--wait=60",
         "--label",
+        *([f"--mpi={request.mpi}"] if request.mpi else []),
+        *request.options,
     ]
 
 
@@ -149,6 +161,10 @@ def torchrun(request: LaunchRequest) -> list[str]:
     ]
 
 
+_OF_MPI = ("OMPI_", "PMIX_", "PRTE_", "UCX_")
+"""Variables that mpirun itself reads, too."""
+
+
 @register("mpirun")
 def mpirun(request: LaunchRequest) -> list[str]:
     """Open MPI's mpirun, which starts its daemons through Slurm and then the ranks, where a site prefers that.
@@ -157,24 +173,42 @@ def mpirun(request: LaunchRequest) -> list[str]:
     back to it.
     """
     _check_job(request)
-    slots = f"{request.ranks_per_node}(x{request.nodes})" if request.nodes > 1 else str(request.ranks_per_node)
     return [
         "env",
-        f"SLURM_JOBID={request.job_id}",
-        f"SLURM_JOB_NODELIST={','.join(request.hosts)}",
-        f"SLURM_NODELIST={','.join(request.hosts)}",
-        f"SLURM_TASKS_PER_NODE={slots}",
+        *_allocation(request),
+        *(f"{key}={value}" for key, value in sorted(request.environment.items()) if key.startswith(_OF_MPI)),
         "mpirun",
         "--np",
         str(request.nodes * request.ranks_per_node),
         "--map-by",
         f"ppr:{request.ranks_per_node}:node",
-        "--bind-to",
-        "none",
+        *([] if "--bind-to" in request.options else ["--bind-to", "none"]),
+        *request.options,
         "sh",
         "-c",
         'RANK="$OMPI_COMM_WORLD_RANK" LOCAL_RANK="$OMPI_COMM_WORLD_LOCAL_RANK" WORLD_SIZE="$OMPI_COMM_WORLD_SIZE"'
         ' exec "$@"',
         "mpirun",
         *_with_environment(request, rendezvous=True),
+    ]
+
+
+def once(request: LaunchRequest) -> list[str]:
+    """The command on the first node alone, which starts the others itself: a vendor's `run.sub`.
+
+    In a job it finds the variables of its allocation again, which Snakemake's executor has stripped.
+    """
+    variables = [f"{key}={value}" for key, value in sorted(request.environment.items())]
+    return ["env", *(_allocation(request) if request.job_id else []), *variables, *request.command]
+
+
+def _allocation(request: LaunchRequest) -> list[str]:
+    slots = f"{request.ranks_per_node}(x{request.nodes})" if request.nodes > 1 else str(request.ranks_per_node)
+    return [
+        f"SLURM_JOBID={request.job_id}",
+        f"SLURM_JOB_NODELIST={','.join(request.hosts)}",
+        f"SLURM_JOB_NUM_NODES={request.nodes}",
+        f"SLURM_NNODES={request.nodes}",
+        f"SLURM_NODELIST={','.join(request.hosts)}",
+        f"SLURM_TASKS_PER_NODE={slots}",
     ]

@@ -17,6 +17,15 @@ from typing import Any, Self
 Scalar = bool | int | float | str
 
 
+def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields as YAML and JSON give them, lists as tuples: what is frozen has no list in it."""
+    return {key: _tuple(value) for key, value in values.items()}
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class System:
     """Hardware and software stack without its scale: one file in `config/systems/`."""
@@ -40,7 +49,25 @@ class System:
     container: str = "none"
     """What wraps each rank's command; a name registered in `containers.py`."""
     image: str = ""
-    """Container image by path or digest; empty without a container."""
+    """Container image by path, name and digest, or name and tag; empty without a container."""
+    image_source: str = ""
+    """From what `prepare_image` makes the image where it is a path; empty, it is there already."""
+    image_sha256: str = ""
+    """Digest that the image must have; empty, the one that `prepare_image` found."""
+    mounts: tuple[str, ...] = ()
+    """Further folders to bind, `source:target` or `source:target:ro`."""
+    container_command: tuple[str, ...] = ()
+    """What starts the runtime; empty, its own name."""
+    container_options: tuple[str, ...] = ()
+    """Further options of the runtime."""
+    container_python: str = "python3"
+    """Interpreter inside the image for this workflow's own trainings."""
+    mpi: str = ""
+    """`srun --mpi`; empty, Slurm's default."""
+    launcher_options: tuple[str, ...] = ()
+    """Further options of `srun` or `mpirun`, e.g. for binding."""
+    rank_prefix: tuple[str, ...] = ()
+    """What stands before each rank's command inside the container, e.g. a script that binds it to cores and NIC."""
     emulated: bool = False
     """Nodes are emulated on one host; every artefact and figure says so."""
     time_limit_min: int = 60
@@ -114,6 +141,26 @@ class ScaleSpec:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class CommandSpec:
+    """An implementation that is not ours: any command that prints MLLOG lines. Texts may hold `vendor.FIELDS`."""
+
+    program: tuple[str, ...]
+    """Program and its arguments."""
+    image: str = ""
+    """Container image; empty, the system's."""
+    workdir: str = ""
+    """Folder in which it starts; empty, the image's."""
+    mounts: tuple[str, ...] = ()
+    """Folders to bind, `source:target` or `source:target:ro`."""
+    before: tuple[tuple[str, ...], ...] = ()
+    """Programs that each node runs before, in this order, e.g. to print the submission header."""
+    start: str = "ranks"
+    """`ranks`: once for each rank; `nodes`: once on each node; `once`: on the first node, and it starts the others."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables by which geometry, seed, batch size and folders reach it, its preset's among them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class WorkloadSpec:
     """Our name of an MLPerf benchmark: one file in `config/workloads/`, one module in `mlscaling/workloads/`."""
 
@@ -131,6 +178,8 @@ class WorkloadSpec:
     """`epochs`, or `samples` where the benchmark counts samples."""
     scales: Mapping[str, ScaleSpec]
     """`tiny` and/or `full`."""
+    command: CommandSpec | None = None
+    """What trains it where that is not our module of its name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -253,15 +302,24 @@ class RunSpec:
     """Hyper-parameters for this global batch size, under their MLLOG names where MLLOG has one."""
     options: Mapping[str, Scalar] = field(default_factory=dict)
     """Execution options: `precision` (float32, bfloat16), `compile`, `num_workers`."""
+    command: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the `CommandSpec` that trains instead of our module; empty where ours does."""
 
     @property
     def world_size(self) -> int:
         """Number of ranks."""
         return self.nodes * self.accelerators_per_node
 
+    def with_data(self, data_dir: Path) -> Self:
+        """The same run on prepared data in this folder."""
+        return dataclasses.replace(self, data_dir=str(data_dir.resolve()))
+
     def to_json(self) -> str:
-        """One-line JSON with sorted keys; equal specs give equal text."""
-        return json.dumps(dataclasses.asdict(self), sort_keys=True, separators=(",", ":"))
+        """One-line JSON with sorted keys; equal specs give equal text, and what is not used is not in it."""
+        values = dataclasses.asdict(self)
+        if not self.command:
+            del values["command"]
+        return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
