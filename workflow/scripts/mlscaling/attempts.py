@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlscaling import jobs, provenance, slurm
+from mlscaling import capture, jobs, provenance, slurm
 from mlscaling.attempt_folders import (
     Attempt,
     close_abandoned,
@@ -33,7 +33,7 @@ from mlscaling.spec import RunSpec, System
 from mlscaling.supervision import supervise
 from mlscaling.whereabouts import said_by_ranks
 
-STEPS: tuple[Callable[[Job], str], ...] = ()
+STEPS: tuple[Callable[[Job], str], ...] = (capture.capture_nodes,)
 """What happens on the nodes before the training. A step returns nothing, or `<failure class>: <message>`, which ends
 the attempt; it leaves its evidence in the attempt's folder."""
 INTERRUPTED = 130
@@ -128,7 +128,7 @@ def _run_job(job: Job) -> tuple[int, str]:
             (job.folder / "ranks.log").touch()
             return 1, ended_by
     command = jobs.training(job)
-    write_json(command, job.folder / "command.json")
+    write_json(provenance.command_without_secrets(command), job.folder / "command.json")
     return supervise(command, output=job.folder / "ranks.log", progress=job.folder / "mlperf.log", system=job.system)
 
 
@@ -168,7 +168,8 @@ def _run_stopped(log: Path) -> bool:
 
 def _notes(folder: Path) -> tuple[str, ...]:
     with (folder / "ranks.log").open(encoding="utf-8", errors="replace") as lines:
-        return tuple(line.removeprefix("emulate: ").strip() for line in lines if line.startswith("emulate: "))
+        emulated = [line.removeprefix("emulate: ").strip() for line in lines if line.startswith("emulate: ")]
+    return (*emulated, *capture.notes_of(folder))
 
 
 def _failure_text(folder: Path, *, attempt: Attempt, spec: RunSpec) -> str:
@@ -199,11 +200,8 @@ def _record(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> dic
     return {
         "schema_version": 1,
         "spec": dataclasses.asdict(dataclasses.replace(spec, data_dir="")),
-        "system": dataclasses.asdict(system),
+        "system": {**dataclasses.asdict(system), "environment": provenance.without_secrets(system.environment)},
         "published_attempt": int(folder.name.removeprefix("attempt_")),
         "attempts": read_attempts(paths.attempts_dir),
-        "code": provenance.commit(paths.train_script.resolve().parent),
-        "packages": provenance.package_versions(),
-        "environment": provenance.environment(),
-        "host": provenance.host(),
+        **capture.where_it_ran(folder, code_dir=paths.train_script.resolve().parent),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -47,3 +48,9 @@ def wrap(name: str, request: ContainerRequest) -> list[str]:
 def none(request: ContainerRequest) -> list[str]:
     """The command as it is."""
     return list(request.command)
+
+
+def image_identity(image: str) -> str:
+    """Digest by which an image is named, `…@sha256:<64 digits>`; empty where its name does not tell."""
+    match = re.search(r"@(sha256:[0-9a-f]{64})$", image)
+    return match[1] if match else ""

@@ -40,13 +40,26 @@ class Job:
 
 def on_ranks(job: Job, *arguments: str) -> list[str]:
     """Command that runs `train.py <arguments>` once for every rank."""
-    return _launch(job, arguments, ranks_per_node=job.spec.accelerators_per_node, cpus=job.spec.cpus_per_accelerator)
+    return _launch(
+        job,
+        arguments,
+        launcher=job.system.launcher,
+        ranks_per_node=job.spec.accelerators_per_node,
+        cpus=job.spec.cpus_per_accelerator,
+    )
 
 
 def on_nodes(job: Job, *arguments: str) -> list[str]:
     """Command that runs `train.py <arguments>` once on every node, with all cores of its ranks."""
     cpus = job.spec.accelerators_per_node * job.spec.cpus_per_accelerator
-    return _launch(job, arguments, ranks_per_node=1, cpus=cpus)
+    launcher = launchers.ONCE_PER_NODE.get(job.system.launcher, job.system.launcher)
+    return _launch(job, arguments, launcher=launcher, ranks_per_node=1, cpus=cpus)
+
+
+def in_container(job: Job, *arguments: str) -> list[str]:
+    """Command that runs `train.py <arguments>` here, inside the container that ranks run in."""
+    command = [sys.executable, str(job.train_script.resolve()), *arguments]
+    return containers.wrap(job.system.container, containers.ContainerRequest(command=command, image=job.system.image))
 
 
 def training(job: Job) -> list[str]:
@@ -55,19 +68,16 @@ def training(job: Job) -> list[str]:
     return on_ranks(job, "rank", f"--spec={job.spec_file.resolve()}", f"--log={log}")
 
 
-def _launch(job: Job, arguments: Sequence[str], *, ranks_per_node: int, cpus: int) -> list[str]:
-    train = str(job.train_script.resolve())
-    rank = [sys.executable, train, *arguments]
-    wrapped = containers.wrap(job.system.container, containers.ContainerRequest(command=rank, image=job.system.image))
+def _launch(job: Job, arguments: Sequence[str], *, launcher: str, ranks_per_node: int, cpus: int) -> list[str]:
     request = launchers.LaunchRequest(
-        command=wrapped,
+        command=in_container(job, *arguments),
         nodes=job.spec.nodes,
         ranks_per_node=ranks_per_node,
         cpus_per_rank=cpus,
-        train_script=train,
+        train_script=str(job.train_script.resolve()),
         job_id=job.job_id,
         hosts=[node.name for node in job.nodes],
         master_address=slurm.first_address(job.nodes) if job.nodes else "",
         environment={"OMP_NUM_THREADS": str(job.spec.cpus_per_accelerator), **job.system.environment},
     )
-    return launchers.launch_command(job.system.launcher, request)
+    return launchers.launch_command(launcher, request)

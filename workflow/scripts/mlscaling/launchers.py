@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from mlscaling.slurm import rendezvous_port
 
 LAUNCHERS: dict[str, Callable[[LaunchRequest], list[str]]] = {}
+ONCE_PER_NODE = {"torchrun": "srun"}
+"""Launcher → the one by which it starts a program once on every node; others do it themselves. An agent that imports
+torch is of no use there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

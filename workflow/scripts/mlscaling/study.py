@@ -131,8 +131,14 @@ def run_spec(study: Study, point: Point, *, run: int) -> RunSpec:
         target=settings.target,
         model=settings.model,
         hyperparameters=settings.hyperparameters[point.global_batch_size],
-        options=study.options,
+        options={**study.options, **_submitter("submitter", point)},
     )
+
+
+def _submitter(key: str, point: Point) -> dict[str, str]:
+    """Who submits, where a person said so: it stands in the logs, so that they and the description agree."""
+    submitter = point.system.description.get("submitter")
+    return {key: submitter} if submitter else {}
 
 
 def expected_log(study: Study, point: Point, *, run: int) -> dict[str, Any]:
@@ -147,6 +153,7 @@ def expected_log(study: Study, point: Point, *, run: int) -> dict[str, Any]:
         "benchmark": point.workload.mlperf_benchmark,
         "division": study.round.division,
         "platform": point.system.name,
+        **_submitter("organization", point),
         "global_batch_size": point.global_batch_size,
         "local_batch_size": point.local_batch_size,
         "accelerators": point.accelerators,
