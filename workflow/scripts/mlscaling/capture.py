@@ -10,7 +10,7 @@ import dataclasses
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,7 +41,6 @@ def capture_nodes(job: Job) -> str:
     silent = [place.name for place in job.nodes if not any(_is(place.name, facts["hostname"]) for facts in captured)]
     nodes = {
         "schema_version": SCHEMA_VERSION,
-        "seconds": round(time.monotonic() - started, 3),
         "emulated": job.spec.emulated,
         "container": {
             "runtime": job.system.container,
@@ -55,7 +54,7 @@ def capture_nodes(job: Job) -> str:
         "problem": "" if captured else ended_by or f"the command ended with status {status}; see capture.log",
         "differences": differing(captured),
     }
-    write_json(nodes, job.folder / NAME)
+    write_json({**nodes, "seconds": round(time.monotonic() - started, 3)}, job.folder / NAME)
     return ended_by if ended_by.startswith("interrupted") else ""
 
 
@@ -65,11 +64,17 @@ def notes_of(folder: Path) -> tuple[str, ...]:
     if not nodes:
         return ()
     notes = [f"the nodes differ: {sentence(difference)}" for difference in nodes["differences"]]
+    notes += [f"{name}: {problem}" for name, problem in _container_problems(nodes["captured"])]
     if nodes["problem"]:
         notes.insert(0, f"no node said what it is: {nodes['problem']}")
     elif nodes["silent"]:
         notes.insert(0, f"nodes that did not say what they are: {', '.join(nodes['silent'])}")
     return tuple(notes)
+
+
+def _container_problems(captured: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    found = ((str(facts["hostname"]), facts["software"].get("problem")) for facts in captured)
+    return [(name, problem) for name, problem in found if problem]
 
 
 def nodes_of(folder: Path) -> dict[str, Any]:
@@ -87,13 +92,13 @@ def where_it_ran(folder: Path, *, code_dir: Path) -> dict[str, Any]:
     Who publishes a run may be another process on another host, later; it stands in for what was not captured.
     """
     nodes = nodes_of(folder)
-    first: Mapping[str, Any] = next(iter(nodes.get("captured") or ()), {})
-    software = first.get("software") or {}
+    captured = nodes.get("captured") or ()
+    software = captured[0]["software"] if captured else {}
     return {
         "code": nodes.get("code") or provenance.commit(code_dir),
-        "packages": software.get("packages") or provenance.package_versions(),
-        "environment": software["environment"] if "environment" in software else provenance.environment(),
-        "host": _host(first) if first else provenance.host(),
+        "packages": software.get("packages", {}) if captured else provenance.package_versions(),
+        "environment": software.get("environment", {}) if captured else provenance.environment(),
+        "host": _host(captured[0]) if captured else provenance.host(),
         "nodes": nodes,
     }
 

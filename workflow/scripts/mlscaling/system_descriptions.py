@@ -52,7 +52,8 @@ def describe_system(
         found = check_nodes(described, contents, values)
     summaries = [RunSummary.from_dict(answer["summary"]) for answer in evidence.read_compliance(compliance).values()]
     answer = description_verdict(description, summaries, ruleset=ruleset, folder=folder, found=found)
-    write_json({"system": described.system, "nodes": described.nodes, **answer}, verdict)
+    named = {"schema_version": answer["schema_version"], "system": described.system, "nodes": described.nodes}
+    write_json(named | answer, verdict)
 
 
 def _keep(record: Mapping[str, Any], *, root: Path, description: Path) -> tuple[Finding, ...]:

@@ -103,32 +103,30 @@ def _most(nodes: Sequence[Node], say: Callable[[Node], str], *, otherwise: str =
     return said.most_common(1)[0][0] if said else otherwise
 
 
-_STACK: Final = {
+_GPU_LIBRARIES: Final = {
     "cuda": "cuda_version",
     "cublas": "cublas_version",
     "cudnn": "cudnn_version",
     "tensorrt": "trt_version",
     "dali": "dali_version",
     "nccl": "nccl_version",
-    "mpi": "mpi_version",
-    "ofed": "mofed_version",
-    "ucx": "ucx_version",
     "rocm": "rocm_version",
+    "rccl": "rccl_version",
 }
-"""Our library → key in `other_software_stack` of published descriptions."""
+"""Library that only GPUs use → key in `other_software_stack` of published descriptions."""
+_PACKAGES: Final = ("python", "torch", "torchvision", "numpy")
+_LIBRARIES: Final = {"mpi": "mpi_version", "ucx": "ucx_version", "ofed": "mofed_version"}
+"""The same of the others."""
 
 
 def _software(nodes: Sequence[Node], gpus: Sequence[Node], records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    def of_library(name: str) -> str:
-        return _most(nodes, lambda node: words.text_of(((node.get("software") or {}).get("libraries") or {}).get(name)))
-
-    def of_package(name: str) -> str:
-        return _most(nodes, lambda node: words.text_of(((node.get("software") or {}).get("packages") or {}).get(name)))
-
-    stack = {key: of_library(name) for name, key in _STACK.items()}
-    driver = _most(gpus, lambda node: words.text_of((node.get("accelerators") or {}).get("driver")))
-    stack |= {"cuda_driver_version" if stack["rocm_version"] == NOTHING else "rocm_driver_version": driver}
-    stack |= {f"{name}_version": of_package(name) for name in ("python", "torch", "torchvision", "numpy")}
+    stack = {
+        f"{name}_version": _most(nodes, words.package(name)) for name in ("python", "torch", "torchvision", "numpy")
+    }
+    stack |= {key: _most(gpus, words.library(name)) for name, key in _GPU_LIBRARIES.items()}
+    stack |= {key: _most(nodes, words.library(name)) for name, key in _LIBRARIES.items()}
+    driver = "rocm_driver_version" if _most(gpus, words.vendor) == "AMD" else "cuda_driver_version"
+    stack[driver] = _most(gpus, words.driver)
     versions = Counter(str(slurm["version"]) for record in records if "version" in (slurm := _part(record, "slurm")))
     stack |= {"slurm_version": versions.most_common(1)[0][0]} if versions else {}
     return {key: version for key, version in stack.items() if version != NOTHING}

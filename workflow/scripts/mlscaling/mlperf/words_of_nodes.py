@@ -117,6 +117,26 @@ def framework(node: Node) -> str:
     return f"PyTorch {version}" if version else ""
 
 
+def package(name: str) -> Callable[[Node], str]:
+    """Version of a Python package."""
+    return lambda node: text_of(((node.get("software") or {}).get("packages") or {}).get(name))
+
+
+def library(name: str) -> Callable[[Node], str]:
+    """Version of a library."""
+    return lambda node: text_of(((node.get("software") or {}).get("libraries") or {}).get(name))
+
+
+def vendor(node: Node) -> str:
+    """Maker of its accelerators."""
+    return text_of((node.get("accelerators") or {}).get("vendor"))
+
+
+def driver(node: Node) -> str:
+    """Version of the accelerators' driver."""
+    return text_of((node.get("accelerators") or {}).get("driver"))
+
+
 def operating_system(node: Node) -> str:
     """Of the host, with its kernel, as published descriptions have it."""
     return " ".join(filter(None, [node.get("operating_system"), node.get("kernel")]))
