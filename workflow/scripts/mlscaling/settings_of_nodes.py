@@ -32,18 +32,25 @@ def settings_of_captured(record: Mapping[str, Any]) -> list[Settings]:
     """The same of every node that a run record or `nodes.json` holds, and of what the nodes of a run share."""
     nodes = record.get("nodes") or {}
     digest = (nodes.get("container") or {}).get("digest")
-    shared = [{("container", "image_digest"): str(digest)}] if digest else []
-    return [settings_of_node(node) for node in nodes.get("captured") or ()] + shared
+    shared: list[Settings] = [{("container", "image_digest"): str(digest)}] if digest else []
+    return _filled([settings_of_node(node) for node in nodes.get("captured") or ()]) + shared
+
+
+def _filled(settings: Sequence[Settings]) -> list[Settings]:
+    """A setting that some nodes state is `not stated` by the others, as of a node whose GPUs are gone."""
+    keys = dict.fromkeys(key for of_node in settings for key in of_node)
+    return [{key: of_node.get(key, "not stated") for key in keys} for of_node in settings]
 
 
 def differing(nodes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Settings that are not one for all nodes of a run: `setting`, `kind`, and `values` → names of the nodes."""
-    settings = {str(node.get("hostname")): settings_of_node(node) for node in nodes}
+    hosts = [str(node.get("hostname")) for node in nodes]
+    settings = _filled([settings_of_node(node) for node in nodes])
     found = []
-    for kind, name in dict.fromkeys(key for of_node in settings.values() for key in of_node):
+    for kind, name in settings[0] if settings else ():
         values: dict[str, list[str]] = {}
-        for host, of_node in settings.items():
-            values.setdefault(of_node.get((kind, name), "not stated"), []).append(host)
+        for host, of_node in zip(hosts, settings, strict=True):
+            values.setdefault(of_node[kind, name], []).append(host)
         if len(values) > 1:
             found.append({"kind": kind, "setting": name, "values": values})
     return found

@@ -11,7 +11,7 @@ from mlscaling.mlperf import words_of_nodes as words
 from mlscaling.mlperf.description import KEYS, NOTHING, Described, nodes_of
 from mlscaling.mlperf.findings import Finding, Severity
 from mlscaling.mlperf.system import memory_gb
-from mlscaling.settings_of_nodes import settings_of_node
+from mlscaling.settings_of_nodes import differing
 
 _GIB_TOLERANCE: Final = 0.08
 """81,251 MiB are sold as 80 GB."""
@@ -55,12 +55,7 @@ def _captured(described: Described, records: Sequence[Mapping[str, Any]]) -> Ite
 
 
 def _unlike(records: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    values: dict[str, set[str]] = {}
-    for node in nodes_of(records):
-        for (kind, name), value in settings_of_node(node).items():
-            if kind in _KINDS:
-                values.setdefault(name, set()).add(value)
-    names = [name for name, found in values.items() if len(found) > 1]
+    names = [item["setting"] for item in differing(nodes_of(records)) if item["kind"] in _KINDS]
     if names:
         message = f"the nodes differ in {', '.join(names)}; the description says what most of them say"
         yield _finding("nodes_unlike", "warning", message)
