@@ -55,6 +55,7 @@ rule all:
         of_runs("{results}/validation/{point}/compliance_{run}.json", STUDY.points),
         rcp_of_study,
         likeness_of_study(),
+        systems_of_study("{results}/systems/{system}_n{nodes}.json"),
         "<results>/plan.tsv",
         "<results>/tables/summary.txt",
         "<results>/report.html",

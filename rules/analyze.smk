@@ -187,6 +187,9 @@ rule summarize:
         points="<results>/tables/points.csv",
         scaling="<results>/tables/scaling.csv",
         likeness=likeness_of_study(),
+        descriptions=systems_of_study(
+            "{results}/validation/{system}/description_n{nodes}.json"
+        ),
         library=library("summarize.py"),
     output:
         text="<results>/tables/summary.txt",

@@ -235,6 +235,52 @@ def likeness_of_study():
     return [f"{RESULTS}/validation/{curve}/likeness.json" for curve in curves]
 
 
+def points_of_system(wildcards):
+    """The points of a system at a node count, of all workloads."""
+    return [
+        point
+        for point in STUDY.points
+        if point.system.name == wildcards.system and point.nodes == int(wildcards.nodes)
+    ]
+
+
+def compliance_of_system(wildcards):
+    """Compliance verdicts of all runs of a system at a node count."""
+    return of_runs(
+        "{results}/validation/{point}/compliance_{run}.json",
+        points_of_system(wildcards),
+    )
+
+
+def records_of_system(wildcards):
+    """Run records of all runs of a system at a node count."""
+    return of_runs("{results}/runs/{point}/run_{run}.json", points_of_system(wildcards))
+
+
+def described(wildcards):
+    """What a system's description rests on beside its nodes: the fields of `Described`."""
+    system = points_of_system(wildcards)[0].system
+    return {
+        "system": system.name,
+        "nodes": int(wildcards.nodes),
+        "accelerators_per_node": system.accelerators_per_node,
+        "accelerator": system.accelerator,
+        "division": STUDY.round.division,
+        "device": system.device,
+        "emulated": system.emulated,
+        "said": dict(system.description),
+    }
+
+
+def systems_of_study(pattern):
+    """One path for each system at each node count; the pattern has `{results}`, `{system}` and `{nodes}`."""
+    systems = dict.fromkeys((point.system.name, point.nodes) for point in STUDY.points)
+    return [
+        pattern.format(results=RESULTS, system=system, nodes=nodes)
+        for system, nodes in systems
+    ]
+
+
 def target_of(wildcards):
     """Quality that a run of ours must reach; published logs are held to the official target of their benchmark."""
     point = point_of(wildcards)

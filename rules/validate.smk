@@ -5,6 +5,8 @@ localrules:
     check_compliance,
     check_rcp,
     check_likeness,
+    describe_system,
+    systems,
     validated,
     collect_rcps,
     rcps,
@@ -75,6 +77,35 @@ rule check_likeness:
         "Checking whether the points of {wildcards.workload} on {wildcards.system} are alike."
     script:
         "../workflow/scripts/check_likeness.py"
+
+
+rule describe_system:
+    input:
+        records=records_of_system,
+        compliance=compliance_of_system,
+        library=library("describe_system.py"),
+    output:
+        description="<results>/systems/{system}_n{nodes}.json",
+        verdict="<results>/validation/{system}/description_n{nodes}.json",
+    log:
+        "<results>/logs/describe_system/{system}_n{nodes}.log",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        described=described,
+        ruleset=STUDY.round.name,
+        published_root=STUDY.published_root,
+    message:
+        "Describing {wildcards.system} at {wildcards.nodes} node(s), and checking the description."
+    script:
+        "../workflow/scripts/describe_system.py"
+
+
+rule systems:
+    input:
+        systems_of_study("{results}/systems/{system}_n{nodes}.json"),
+    message:
+        "The systems of study {STUDY.name} are described."
 
 
 rule validated:

@@ -42,6 +42,8 @@ def test_parsing_the_snakefile_imports_nothing_heavy() -> None:
         ("study", HEAVY),
         ("attempts", HEAVY),
         ("plan", HEAVY),
+        ("inventory.node", HEAVY),
+        ("system_descriptions", HEAVY),
         ("launchers", HEAVY),
         ("metrics", ("torch", "pandas", "seaborn", "matplotlib")),
         ("tables", ("torch", "seaborn", "matplotlib")),

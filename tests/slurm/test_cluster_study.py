@@ -51,6 +51,32 @@ def test_ranks_are_on_distinct_hosts_of_the_allocation(trained: SlurmStudy, node
 
 
 @pytest.mark.parametrize(("nodes", "run"), POINTS)
+def test_every_node_says_what_it_is(trained: SlurmStudy, nodes: int, run: int) -> None:
+    record = json.loads(trained.results(f"runs/test_cluster/resnet/n{nodes}/run_{run}.json").read_text())
+    (attempt,), captured = record["attempts"], record["nodes"]["captured"]
+    assert [{"name": host["hostname"], "address": host["address"]} for host in captured] == attempt["nodes"]
+    assert len({host["address"] for host in captured}) == len({host["hostname"] for host in captured}) == nodes
+    assert record["nodes"]["slurm"]["job_id"] == attempt["job_id"]
+    assert record["nodes"]["slurm"]["partition"] == "main"
+    assert (record["nodes"]["silent"], record["nodes"]["differences"], attempt["notes"]) == ([], [], [])
+    assert record["nodes"]["seconds"] < 10
+
+
+@pytest.mark.parametrize(
+    ("system", "nodes"), [("test_cluster", 1), ("test_cluster", 2), ("test_cluster", 4), ("by_torchrun", 2)]
+)
+def test_systems_are_described_and_the_official_checker_accepts_it(
+    trained: SlurmStudy, system: str, nodes: int
+) -> None:
+    described = json.loads(trained.results("systems", f"{system}_n{nodes}.json").read_text())
+    assert (described["system_name"], described["number_of_nodes"]) == (system, str(nodes))
+    assert described["other_software_stack"]["slurm_version"]
+    verdict = json.loads(trained.results("validation", system, f"description_n{nodes}.json").read_text())
+    assert (verdict["passed"], verdict["official"]["passed"]) == (True, True)
+    assert {found["check"] for found in verdict["findings"]} == {"not_said"}
+
+
+@pytest.mark.parametrize(("nodes", "run"), POINTS)
 def test_one_node_starts_like_many(trained: SlurmStudy, nodes: int, run: int) -> None:
     folder = trained.results(f"attempts/test_cluster/resnet/n{nodes}/run_{run}/attempt_0")
     attempt, command = (json.loads((folder / f"{name}.json").read_text()) for name in ("attempt", "command"))

@@ -23,7 +23,7 @@ STAND_IN = """
 import json, os, sys, time
 from pathlib import Path
 sys.path.insert(0, {scripts!r})
-if sys.argv[1] == "emulate":
+if sys.argv[1] in ("emulate", "capture"):
     import train
     sys.exit(train.main(sys.argv[1:]))
 log = Path(sys.argv[3].removeprefix("--log="))

@@ -170,6 +170,38 @@ def test_differences_between_descriptions(key: str, value: str, expected: str | 
     assert [item["check"] for item in verdict(*points)["findings"]] == ([expected] if expected else [])
 
 
+def captured(*nodes: dict[str, Any]) -> dict[str, Any]:
+    return {"nodes": {"captured": [{"hostname": f"n{number}", **node} for number, node in enumerate(nodes)]}}
+
+
+GPU = {
+    "accelerators": {"driver": "535", "devices": [{"name": "A100", "memory_mib": 81920, "vbios": "92.1"}]},
+    "kernel": "Linux 5",
+}
+NEWER = {**GPU, "accelerators": {**GPU["accelerators"], "driver": "550"}}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ([GPU], [GPU, GPU], []),
+        ([GPU], [NEWER, NEWER], [("warning", "software", "accelerator_driver", {"1": ["535"], "2": ["550"]})]),
+        ([GPU], [GPU, NEWER], [("warning", "software", "accelerator_driver", {"1": ["535"], "2": ["535", "550"]})]),
+        ([GPU], [GPU, {**GPU, "kernel": "Linux 6"}], [("warning", "software", "kernel", {"1": ["Linux 5"], "2": ["Linux 5", "Linux 6"]})]),
+        ([{"kernel": "5", "storage": {"file_system": "nfs4"}}], [{"kernel": "5"}, {"kernel": "5", "storage": {"file_system": "nfs4"}}],
+         [("warning", "storage", "file_system", {"1": ["nfs4"], "2": ["not stated", "nfs4"]})]),
+        ([{"accelerators": {"devices": [{"vbios": "92.1"}]}}], [{"accelerators": {"devices": [{"vbios": "92.2"}]}}], [("note", "firmware", "vbios", {"1": ["92.1"], "2": ["92.2"]})]),
+        ([{"software": {"environment": {"CUDA_VISIBLE_DEVICES": "0"}}}], [{"software": {"environment": {"CUDA_VISIBLE_DEVICES": "1"}}}], []),
+        ([{"software": {"environment": {"NCCL_ALGO": "Ring"}}}], [{"software": {"environment": {"NCCL_ALGO": "Tree"}}}], [("warning", "environment", "NCCL_ALGO", {"1": ["Ring"], "2": ["Tree"]})]),
+        ([], [GPU], []),
+    ],
+)  # fmt: skip
+def test_differences_between_captured_nodes(first: list[Any], second: list[Any], expected: list[Any]) -> None:
+    answer = verdict(CurvePoint(nodes=1, records=[captured(*first)]), CurvePoint(nodes=2, records=[captured(*second)]))
+    found = [(item["severity"], item["check"], item["setting"], item["values"]) for item in answer["findings"]]
+    assert [item for item in found if item[2] != "accelerators_of_node"] == expected
+
+
 def test_a_point_without_logs_is_not_told_to_differ() -> None:
     assert found(point(1), CurvePoint(nodes=2)) == []
 

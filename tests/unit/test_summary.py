@@ -135,7 +135,7 @@ def test_probabilities(value, text):
 def test_adapter_writes_both_forms(tmp_path):
     study = made.long_curve()
     inputs = write_study(study, tmp_path)
-    inputs.likeness = []
+    inputs.likeness = inputs.descriptions = []
     for kind in ("points", "scaling"):
         tables.write_table(getattr(study, kind), tmp_path / f"{kind}.csv")
         setattr(inputs, kind, str(tmp_path / f"{kind}.csv"))
@@ -162,3 +162,31 @@ def test_points_that_are_not_alike_are_named_alarms_first():
     rst = summary.rst_summary(study.points, study.scaling, study.planned, likeness=UNLIKE)
     assert "**Points of a curve that are not alike**" in rst
     assert "**Points of a curve that are not alike**" not in rst_of("quickstart")
+
+
+def described(nodes: int, *, passed: bool | None = True, **finding: str) -> dict:
+    official = {"passed": passed, "messages": ["Missing field cooling"] if passed is False else []}
+    return {"system": "box", "nodes": nodes, "findings": [finding] if finding else [], "official": official}
+
+
+DESCRIPTIONS = [
+    described(1, severity="note", message="not known: cooling"),
+    described(2, severity="warning", message="accelerator_memory_capacity is '40 GB', but …"),
+    described(4, passed=False),
+    described(8, passed=None),
+]
+
+
+def test_descriptions_that_are_contradicted_or_refused_are_named():
+    study = made.STUDIES["quickstart"]()
+    text = summary.text_summary(study.points, study.scaling, study.planned, descriptions=DESCRIPTIONS)
+    lines = [line for line in text.splitlines() if line.startswith("description of")]
+    assert lines == [
+        "description of box, 2 nodes: accelerator_memory_capacity is '40 GB', but …",
+        "description of box, 4 nodes: the official system_desc_checker refuses it: Missing field cooling",
+        "description of box, 8 nodes: the official system_desc_checker gives no verdict: it gives no reason",
+    ]
+    rst = summary.rst_summary(study.points, study.scaling, study.planned, descriptions=DESCRIPTIONS)
+    assert "**System descriptions with findings**" in rst
+    assert "not known" not in rst
+    assert "**System descriptions with findings**" not in rst_of("quickstart")

@@ -84,6 +84,20 @@ def test_more_than_linear_is_an_alarm_that_names_the_setting(imported: Checkout)
     assert other["alarm"] is None
 
 
+def test_case_c13_descriptions_are_kept_and_what_they_contradict_is_reported(
+    imported: Checkout, shared_data: Path
+) -> None:
+    tree = shared_data / "training_results_v1.1" / "Dell" / "systems"
+    kept = imported.results("systems", "r750xa_a100_pcie_80gb_n8.json").read_bytes()
+    assert kept == (tree / "8xR750xax4A100-PCIE-80GB.json").read_bytes()
+    verdict = json.loads(imported.results("validation/r750xa_a100_pcie_80gb/description_n8.json").read_text())
+    (found,) = verdict["findings"]
+    assert (found["check"], verdict["official"]["passed"]) == ("accelerator_memory", True)
+    text = " ".join(imported.results("tables/summary.txt").read_text().split())
+    assert "description of r750xa_a100_pcie_80gb, 8 nodes: accelerator_memory_capacity is '40 GB', but" in text
+    assert "System descriptions with findings" in imported.results("tables/summary.rst").read_text()
+
+
 def test_every_figure_and_the_report_carry_the_trademark_note(imported: Checkout) -> None:
     for path in imported.results("plots").glob("*.svg"):
         assert "registered and unregistered trademarks of MLCommons" in path.read_text(), path.name

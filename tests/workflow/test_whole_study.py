@@ -96,6 +96,24 @@ def test_the_report_is_one_file_without_remote_resources(trained: Checkout) -> N
     assert loaded == []
 
 
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_systems_are_described_by_their_nodes(trained: Checkout, nodes: int) -> None:
+    described = json.loads(trained.results("systems", f"emulated_cpu_n{nodes}.json").read_text())
+    assert (described["number_of_nodes"], described["accelerators_per_node"]) == (str(nodes), "1")
+    assert (described["hw_notes"], described["status"]) == ("emulated nodes on one host", "research")
+    assert described["framework"].startswith("PyTorch ")
+    assert "N/A" not in (described["host_processor_model_name"], described["host_memory_capacity"])
+    verdict = json.loads(trained.results("validation/emulated_cpu", f"description_n{nodes}.json").read_text())
+    assert (verdict["passed"], verdict["official"]["passed"]) == (True, True)
+    assert [found for found in verdict["findings"] if found["severity"] != "note"] == []
+
+
+def test_an_edited_description_trains_nothing(changeable: Checkout) -> None:
+    system = changeable.path / "config/systems/emulated_cpu.yaml"
+    system.write_text(system.read_text() + "  cooling: air\n")
+    assert without_report(changeable.planned_jobs()) == {"describe_system": 2, "summarize": 1}
+
+
 def test_the_summary_fits_a_terminal(trained: Checkout) -> None:
     text = trained.results("tables", "summary.txt").read_text()
     assert max(map(len, text.splitlines())) <= 120
@@ -115,7 +133,8 @@ def test_a_second_run_has_nothing_to_do(trained: Checkout) -> None:
 
 def test_one_deleted_log_trains_one_run(trained: Checkout, changeable: Checkout) -> None:
     changeable.results("runs/emulated_cpu/resnet/n2/result_1.txt").unlink()
-    assert changeable.planned_jobs() == {"train": 1, "check_compliance": 1, "check_rcp": 1, **VERDICTS}
+    redone = {"train": 1, "check_compliance": 1, "check_rcp": 1, "describe_system": 1, **VERDICTS}
+    assert changeable.planned_jobs() == redone
 
 
 def test_more_nodes_and_runs_train_only_what_is_new(changeable: Checkout) -> None:

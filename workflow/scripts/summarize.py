@@ -10,6 +10,7 @@ evidence = {
     "scaling": tables.read_table(snakemake.input.scaling, "scaling"),
     "planned": Planned.from_file(Path(snakemake.input.planned)),
     "likeness": [files.read_json(file) for file in snakemake.input.likeness],
+    "descriptions": [files.read_json(file) for file in snakemake.input.descriptions],
 }
 files.write_text(summary.text_summary(**evidence), snakemake.output.text)
 files.write_text(summary.rst_summary(**evidence), snakemake.output.rst)

@@ -1,8 +1,10 @@
-"""Command line of trainings: `run` makes one attempt at a run, `rank` is one rank of it, `emulate` a one-host srun."""
+"""Command line of trainings: `run` makes one attempt at a run, `rank` is one rank of it, `emulate` a one-host srun;
+`capture` says what a node is."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -17,8 +19,10 @@ def main(arguments: list[str]) -> int:
     _add_rank(commands.add_parser("rank", help="train as one rank", allow_abbrev=False))
     _add_emulate(commands.add_parser("emulate", help="start a command on emulated nodes", allow_abbrev=False))
     _add_look(commands.add_parser("look", help="say what this node has of a container", allow_abbrev=False))
+    _add_capture(commands.add_parser("capture", help="say what this node is", allow_abbrev=False))
     options = parser.parse_args(arguments)
-    return {"run": _run, "rank": _rank, "emulate": _emulate, "look": _look}[options.command](options)
+    functions = {"run": _run, "rank": _rank, "emulate": _emulate, "look": _look, "capture": _capture}
+    return functions[options.command](options)
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -104,6 +108,24 @@ def _emulate(options: argparse.Namespace) -> int:
     return emulate(
         program, nodes=options.nodes, ranks_per_node=options.ranks_per_node, cpus_per_rank=options.cpus_per_rank
     )
+
+
+def _add_capture(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only-software", action="store_true", help="print what ranks find here as JSON")
+    parser.add_argument("--data-dir", type=Path, default=Path(), help="folder of prepared data")
+    parser.add_argument("--folder", type=Path, default=Path(), help="folder for the file of facts")
+    parser.add_argument("inside", nargs=argparse.REMAINDER, help="-- and a command that prints the ranks' software")
+
+
+def _capture(options: argparse.Namespace) -> int:
+    from mlscaling.inventory import node
+
+    if options.only_software:
+        print(json.dumps(node.facts_of_software()), flush=True)
+    else:
+        inside = options.inside[1:] if options.inside[:1] == ["--"] else options.inside
+        node.say_facts(data_dir=options.data_dir, folder=options.folder, inside=inside)
+    return 0
 
 
 if __name__ == "__main__":

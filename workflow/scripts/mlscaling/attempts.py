@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlscaling import container_check, jobs, provenance, slurm, vendor
+from mlscaling import capture, container_check, jobs, provenance, slurm, vendor
 from mlscaling.attempt_folders import (
     Attempt,
     close_abandoned,
@@ -34,7 +34,7 @@ from mlscaling.spec import RunSpec, System
 from mlscaling.supervision import supervise
 from mlscaling.whereabouts import said_by_ranks
 
-STEPS: tuple[Callable[[Job], str], ...] = (container_check.run,)
+STEPS: tuple[Callable[[Job], str], ...] = (capture.capture_nodes, container_check.run)
 """What happens on the nodes before the training. A step returns nothing, or `<failure class>: <message>`, which ends
 the attempt; it leaves its evidence in the attempt's folder."""
 INTERRUPTED = 130
@@ -140,7 +140,7 @@ def _run_job(job: Job) -> tuple[int, str]:
             shutil.copyfile(before[-1], job.folder / "ranks.log")
             return status, ended_by
     command = jobs.training(job)
-    write_json(command, job.folder / "command.json")
+    write_json(provenance.command_without_secrets(command), job.folder / "command.json")
     output, log = job.folder / "ranks.log", job.folder / "mlperf.log"
     ended = supervise(command, output=output, progress=log, system=job.system)
     if job.spec.command:
@@ -184,7 +184,8 @@ def _run_stopped(log: Path) -> bool:
 
 def _notes(folder: Path) -> tuple[str, ...]:
     with (folder / "ranks.log").open(encoding="utf-8", errors="replace") as lines:
-        return tuple(line.removeprefix("emulate: ").strip() for line in lines if line.startswith("emulate: "))
+        emulated = [line.removeprefix("emulate: ").strip() for line in lines if line.startswith("emulate: ")]
+    return (*emulated, *capture.notes_of(folder))
 
 
 def _failure_text(folder: Path, *, attempt: Attempt, spec: RunSpec) -> str:
@@ -215,12 +216,9 @@ def _record(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> dic
     return {
         "schema_version": 1,
         "spec": dataclasses.asdict(dataclasses.replace(spec, data_dir="")),
-        "system": dataclasses.asdict(system),
+        "system": {**dataclasses.asdict(system), "environment": provenance.without_secrets(system.environment)},
         "published_attempt": int(folder.name.removeprefix("attempt_")),
         "attempts": read_attempts(paths.attempts_dir),
-        "code": provenance.commit(paths.train_script.resolve().parent),
-        "packages": provenance.package_versions(),
-        "environment": provenance.environment(),
-        "host": provenance.host(),
+        **capture.where_it_ran(folder, code_dir=paths.train_script.resolve().parent),
         "container": container_check.evidence(folder),
     }

@@ -104,7 +104,13 @@ def mount_of(text: str) -> Mount:
 
 def is_pinned(image: str) -> bool:
     """Whether an image is named by a path or a digest, so that it cannot change silently; a tag can."""
-    return image.startswith("/") or bool(re.search(r"@sha256:[0-9a-f]{64}$", image))
+    return image.startswith("/") or bool(image_identity(image))
+
+
+def image_identity(image: str) -> str:
+    """Digest by which an image is named, `…@sha256:<64 digits>`; empty where its name does not tell."""
+    match = re.search(r"@(sha256:[0-9a-f]{64})$", image)
+    return match[1] if match else ""
 
 
 # --- runtimes ---------------------------------------------------------------------------------------------------------

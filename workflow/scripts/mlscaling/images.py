@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlscaling.containers import EXECUTABLES, is_pinned, mount_of
+from mlscaling.containers import EXECUTABLES, image_identity, is_pinned, mount_of
 from mlscaling.spec import System
 from mlscaling.study import Study
 
@@ -106,8 +106,7 @@ def digest_of(runtime: str, image: str, *, executable: Sequence[str] = ()) -> st
         command = [*(executable or EXECUTABLES[runtime]), "image", "inspect", "--format={{.Id}}", image]
         found = _said(command).strip()
         return found if found.startswith("sha256:") else f"sha256:{found}"
-    named = re.search(r"@(sha256:[0-9a-f]{64})$", image)
-    return named.group(1) if named else ""
+    return image_identity(image)
 
 
 def _said(command: Sequence[str]) -> str:

@@ -64,7 +64,17 @@ def on_nodes(job: Job, *arguments: str, inside: bool = True) -> list[str]:
     Args:
         inside: in the system's container, unless a vendor's command trains.
     """
-    return _ours(job, arguments, ranks_per_node=1, inside=inside and not job.spec.command)
+    return _ours(job, arguments, ranks_per_node=1, inside=inside and not job.spec.command, once_per_node=True)
+
+
+def in_container(job: Job, *arguments: str) -> list[str]:
+    """Command that runs `train.py <arguments>` here, inside the container that ranks run in; nothing where that needs a
+    step of Slurm, or a vendor's image."""
+    if job.system.container == "none" or job.spec.command:
+        return []
+    program = [job.system.container_python, str(job.train_script.resolve()), *arguments]
+    wrapped = _wrapped(job, program, workdir="", variables={})
+    return [] if wrapped.step_options else wrapped.command
 
 
 def training(job: Job) -> list[str]:
@@ -120,7 +130,9 @@ def _vendors_program(job: Job, program: Sequence[str], *, ranks_per_node: int) -
     return launchers.launch_command(job.system.launcher, request)
 
 
-def _ours(job: Job, arguments: Sequence[str], *, ranks_per_node: int, inside: bool) -> list[str]:
+def _ours(
+    job: Job, arguments: Sequence[str], *, ranks_per_node: int, inside: bool, once_per_node: bool = False
+) -> list[str]:
     train = str(job.train_script.resolve())
     contained = inside and job.system.container != "none"
     python = job.system.container_python if contained else sys.executable
@@ -130,7 +142,10 @@ def _ours(job: Job, arguments: Sequence[str], *, ranks_per_node: int, inside: bo
     request = _request(
         job, wrapped.command, ranks_per_node=ranks_per_node, variables={}, step_options=wrapped.step_options
     )
-    return launchers.launch_command(job.system.launcher, request)
+    launcher = job.system.launcher
+    if once_per_node:
+        launcher = launchers.ONCE_PER_NODE.get(launcher, launcher)
+    return launchers.launch_command(launcher, request)
 
 
 def _wrapped(

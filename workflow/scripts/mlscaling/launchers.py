@@ -15,6 +15,9 @@ RANK_VARIABLES = (
 )  # fmt: skip
 """What tells a rank its place, for container runtimes that hand over only the variables they are told."""
 LAUNCHERS: dict[str, Callable[[LaunchRequest], list[str]]] = {}
+ONCE_PER_NODE = {"torchrun": "srun"}
+"""Launcher → the one by which it starts a program once on every node; others do it themselves. An agent that imports
+torch is of no use there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

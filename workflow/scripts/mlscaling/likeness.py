@@ -18,14 +18,15 @@ from mlscaling import evidence
 from mlscaling.mlperf.findings import Severity
 from mlscaling.mlperf.summary import RunSummary
 from mlscaling.mlperf.system import SystemDescription, from_values
-from mlscaling.settings_of_runs import LOGGED, Settings, settings_of_description, settings_of_log, settings_of_record
+from mlscaling.settings_of_nodes import Settings, settings_of_captured
+from mlscaling.settings_of_runs import LOGGED, settings_of_description, settings_of_log, settings_of_record
 
 SCHEMA_VERSION: Final = 1
 _BATCH: Final = ("batch", "global_batch_size")
 _FOLLOW_BATCH: Final = ("learning_rate", "schedule")
 """Kinds of settings that may change with the global batch; where that is equal they must not."""
-_NOTES: Final = ("batch", "host_name")
-"""Kinds that differ between the points of every honest curve."""
+_NOTES: Final = ("batch", "host_name", "firmware")
+"""Kinds that differ between the points of every honest curve, or between the nodes of many a cluster."""
 _SUSPECTS: Final = (
     "gradient_accumulation",
     "precision",
@@ -179,6 +180,7 @@ def _settings(point: CurvePoint) -> dict[tuple[str, str], tuple[str, ...]]:
     merged: dict[tuple[str, str], dict[str, None]] = {}
     sources: list[Settings] = [settings_of_log(summary) for summary in point.summaries]
     sources += [settings_of_record(record) for record in point.records]
+    sources += [settings for record in point.records for settings in settings_of_captured(record)]
     if point.description is not None:
         sources.append(settings_of_description(point.description))
     for source in sources:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from mlscaling.mlperf.summary import RunSummary
 from mlscaling.mlperf.system import SystemDescription
+from mlscaling.provenance import PLACES
+from mlscaling.settings_of_nodes import Settings, as_text
 
-Settings = Mapping[tuple[str, str], str]
-"""(kind, name) → value as text."""
 LOGGED: Final = frozenset({"gradient_accumulation", "learning_rate", "schedule", "optimiser", "hyperparameter"})
 """Kinds of which a log states every setting that it uses, so that a missing one is a difference."""
 _IDENTITY: Final = frozenset({"seed", "eval_samples", "number_of_nodes", "max_epochs"})
@@ -50,12 +49,12 @@ _DESCRIPTION_KINDS: Final = (
 def settings_of_log(summary: RunSummary) -> Settings:
     """Hyper-parameters of a log. `platform` is left out: its name holds the node count."""
     settings = {
-        (kind_of_hyperparameter(name), name): _text(value)
+        (kind_of_hyperparameter(name), name): as_text(value)
         for name, value in summary.hyperparameters.items()
         if name not in _IDENTITY and not name.startswith(("submission_", "target", "train_samples"))
     }
     if summary.global_batch_size == summary.global_batch_size:
-        settings["batch", "global_batch_size"] = _text(summary.global_batch_size)
+        settings["batch", "global_batch_size"] = as_text(summary.global_batch_size)
     return settings
 
 
@@ -82,17 +81,17 @@ def kind_of_hyperparameter(name: str) -> str:
 def _of_record(record: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], str]]:
     spec, system = record.get("spec") or {}, record.get("system") or {}
     for name, value in (spec.get("options") or {}).items():
-        yield ("precision" if name == "precision" else "execution_option", name), _text(value)
+        yield ("precision" if name == "precision" else "execution_option", name), as_text(value)
     for name, value in (spec.get("model") or {}).items():
-        yield ("model", f"model.{name}"), _text(value)
+        yield ("model", f"model.{name}"), as_text(value)
     for name, kind in _SYSTEM_FIELDS.items():
         if name in system:
-            yield (kind, name), _text(system[name])
+            yield (kind, name), as_text(system[name])
     for name, value in {**(system.get("environment") or {}), **(record.get("environment") or {})}.items():
-        if name != "SLURM_JOB_ID":
-            yield ("environment", name), _text(value)
+        if name not in PLACES:
+            yield ("environment", name), as_text(value)
     for name, value in (record.get("packages") or {}).items():
-        yield ("software", name), _text(value)
+        yield ("software", name), as_text(value)
     yield from _of_code_and_host(record)
 
 
@@ -102,11 +101,4 @@ def _of_code_and_host(record: Mapping[str, Any]) -> Iterator[tuple[tuple[str, st
         yield ("commit", "commit"), str(code["commit"])[:12] + (" with changes" if code.get("dirty") else "")
     for name, kind in (("processor", "host"), ("cores", "host"), ("kernel", "software"), ("hostname", "host_name")):
         if host.get(name) is not None:
-            yield (kind, name), _text(host[name])
-
-
-def _text(value: Any) -> str:
-    """Equal numbers are equal texts: 1 and 1.0."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-    return f"{value:.12g}"
+            yield (kind, name), as_text(host[name])

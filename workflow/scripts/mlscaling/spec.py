@@ -80,6 +80,8 @@ class System:
     """Environment variables set for every rank."""
     samples_per_s_per_accelerator: Mapping[str, float] = field(default_factory=dict)
     """Expected training throughput of one accelerator by workload, for the plan's cost; empty: cost unknown."""
+    description: Mapping[str, str] = field(default_factory=dict)
+    """What only a person can say of MLPerf's system description, under its names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

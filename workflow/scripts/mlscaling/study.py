@@ -132,9 +132,15 @@ def run_spec(study: Study, point: Point, *, run: int) -> RunSpec:
         target=settings.target,
         model=settings.model,
         hyperparameters=settings.hyperparameters.get(point.global_batch_size, {}),
-        options=study.options,
+        options={**study.options, **_submitter("submitter", point)},
         command=dataclasses.asdict(command) if (command := point.workload.command) else {},
     )
+
+
+def _submitter(key: str, point: Point) -> dict[str, str]:
+    """Who submits, where a person said so: it stands in the logs, so that they and the description agree."""
+    submitter = point.system.description.get("submitter")
+    return {key: submitter} if submitter else {}
 
 
 def expected_log(study: Study, point: Point, *, run: int) -> dict[str, Any]:
@@ -149,6 +155,7 @@ def expected_log(study: Study, point: Point, *, run: int) -> dict[str, Any]:
         "benchmark": point.workload.mlperf_benchmark,
         "division": study.round.division,
         "platform": point.system.name,
+        **_submitter("organization", point),
         "global_batch_size": point.global_batch_size,
         "local_batch_size": point.local_batch_size,
         "accelerators": point.accelerators,

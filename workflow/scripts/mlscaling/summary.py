@@ -57,9 +57,17 @@ class Line:
 
 
 def text_summary(
-    points: pd.DataFrame, scaling: pd.DataFrame, planned: Planned, *, likeness: Sequence[Record] = ()
+    points: pd.DataFrame,
+    scaling: pd.DataFrame,
+    planned: Planned,
+    *,
+    likeness: Sequence[Record] = (),
+    descriptions: Sequence[Record] = (),
 ) -> str:
-    """The terminal's table, at most 120 columns, with footnotes; `likeness` are the verdicts of `likeness.json`."""
+    """The terminal's table, at most 120 columns, with footnotes.
+
+    `likeness` are the verdicts of `likeness.json`, `descriptions` those of `description_n{nodes}.json`.
+    """
     lines = _lines(points, scaling, planned)
     letters = {note: letter for letter, note in zip(_letters(), _distinct_notes(lines), strict=False)}
     rows = {line: (*line.cells, ",".join(letters[note] for note in line.notes)) for line in lines}
@@ -71,13 +79,20 @@ def text_summary(
     footnotes = [f"{letter}  {note}" for note, letter in letters.items()]
     headlines = [f"{name}: {sentence}" for name, sentence in _headlines(points, scaling, planned)]
     alarms = [f"{name}: {sentence}" for name, sentence in _unlike(likeness, planned)]
-    for paragraphs, indent in ((footnotes, "   "), (headlines, "  "), (alarms, "  "), (_legend(planned), "")):
+    wrong = [f"{name}: {sentence}" for name, sentence in _wrongly_described(descriptions)]
+    paragraphs_of = ((footnotes, "   "), (headlines, "  "), (alarms, "  "), (wrong, "  "), (_legend(planned), ""))
+    for paragraphs, indent in paragraphs_of:
         text += ["", *_wrapped(paragraphs, indent=indent)] if paragraphs else []
     return "\n".join(text) + "\n"
 
 
 def rst_summary(
-    points: pd.DataFrame, scaling: pd.DataFrame, planned: Planned, *, likeness: Sequence[Record] = ()
+    points: pd.DataFrame,
+    scaling: pd.DataFrame,
+    planned: Planned,
+    *,
+    likeness: Sequence[Record] = (),
+    descriptions: Sequence[Record] = (),
 ) -> str:
     """The same for the report: systems, headlines, table, verdicts; without section titles, to be embedded."""
     lines = _lines(points, scaling, planned)
@@ -91,6 +106,8 @@ def rst_summary(
     parts += ["**Verdicts**", "\n".join(_rst_verdicts(lines))]
     if unlike := [f"* **{rst(name)}**: {rst(text)}" for name, text in _unlike(likeness, planned)]:
         parts += ["**Points of a curve that are not alike**", "\n".join(unlike)]
+    if wrong := [f"* **{rst(name)}**: {rst(text)}" for name, text in _wrongly_described(descriptions)]:
+        parts += ["**System descriptions with findings**", "\n".join(wrong)]
     return "\n\n".join([*parts, *map(rst, _legend(planned))]) + "\n"
 
 
@@ -171,6 +188,21 @@ def _unlike(likeness: Sequence[Record], planned: Planned) -> list[tuple[str, str
         elif warnings:
             found.append((name, f"the points differ: {'; '.join(warnings)}"))
     return found
+
+
+def _wrongly_described(descriptions: Sequence[Record]) -> list[tuple[str, str]]:
+    """Name and findings of each system description that is contradicted, or that the official checker refuses."""
+    found = []
+    for verdict in descriptions:
+        sentences = [finding["message"] for finding in verdict["findings"] if finding["severity"] != "note"]
+        official = verdict["official"] or {"passed": True}
+        if official["passed"] is not True:
+            said = "; ".join(official["messages"]) or "it gives no reason"
+            words = "refuses it" if official["passed"] is False else "gives no verdict"
+            sentences.append(f"the official system_desc_checker {words}: {said}")
+        if sentences:
+            found.append((f"{verdict['system']}, {wording.nodes(verdict['nodes'])}", "; ".join(sentences)))
+    return [(f"description of {name}", text) for name, text in found]
 
 
 def _systems(planned: Planned) -> dict[str, str]:

@@ -12,7 +12,7 @@ _LINE = re.compile(r"mlscaling rank (?P<rank>\d+) of \d+ is on (?P<host>\S+) (?P
 def line_of_rank(rank: int, *, world_size: int) -> str:
     """What a rank prints when it starts."""
     host = socket.gethostname()
-    return f"mlscaling rank {rank} of {world_size} is on {host} {_address(host)}"
+    return f"mlscaling rank {rank} of {world_size} is on {host} {own_address()}"
 
 
 def said_by_ranks(lines: Iterable[str]) -> tuple[dict[str, int | str], ...]:
@@ -22,9 +22,9 @@ def said_by_ranks(lines: Iterable[str]) -> tuple[dict[str, int | str], ...]:
     return tuple(sorted(places, key=lambda place: place["rank"]))
 
 
-def _address(host: str) -> str:
-    """Address that a host has for its own name, which is also where gloo listens; `unknown` if it has none."""
+def own_address() -> str:
+    """Address that this host has for its own name, which is also where gloo listens; `unknown` if it has none."""
     try:
-        return str(socket.getaddrinfo(host, None, socket.AF_INET)[0][4][0])
+        return str(socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)[0][4][0])
     except OSError:
         return "unknown"

@@ -146,14 +146,15 @@ def description_verdict(
     *,
     ruleset: str,
     folder: str = "",
+    found: Sequence[Finding] = (),
     with_official: bool = True,
 ) -> dict[str, Any]:
-    """Our verdict on a description and the official one beside it, in the form of the other verdict files.
+    """Our verdict on a description, with what else was `found`, and the official one beside it, as in other verdicts.
 
     Raises:
         OSError: where the file cannot be read.
     """
-    findings = check_description(read_description(path), summaries, folder=folder)
+    findings = (*found, *check_description(read_description(path), summaries, folder=folder))
     answer = official.system_description(path, ruleset=ruleset) if with_official else None
     return {
         "schema_version": SCHEMA_VERSION,
@@ -270,9 +271,9 @@ def _counts(description: SystemDescription, named: tuple[str, str]) -> Iterator[
 
 
 def _accelerators_in(name: str, model: str) -> int | None:
-    """The number right before the accelerator's model: 4 in `XE8545x4A100-SXM-80GB` for an `NVIDIA A100-SXM4-80GB`."""
+    """The number right before the accelerator's model, `NVIDIA A100`: 4 in `XE8545x4A100`, none in `xe8545_a100`."""
     for token in re.findall(r"[A-Za-z]+\d+\w*", model):
-        match = re.search(rf"(?<!\d)(\d+)x?[_-]?{re.escape(token)}", name, flags=re.IGNORECASE)
+        match = re.search(rf"(?<![\da-wyz])(\d+)x?[_-]?{re.escape(token)}", name, flags=re.IGNORECASE)
         if match:
             return int(match[1])
     return None

@@ -1,0 +1,69 @@
+"""MLPerf system descriptions of a study's systems, one for each node count, with a verdict on each.
+
+A trained system is described by its nodes; a published one keeps the description of its tree, as it is.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mlscaling import evidence
+from mlscaling.files import read_json, write_json, written_beside
+from mlscaling.mlperf.description import Described, describe
+from mlscaling.mlperf.description_checks import check_nodes
+from mlscaling.mlperf.findings import Finding
+from mlscaling.mlperf.summary import RunSummary
+from mlscaling.mlperf.system import description_verdict
+
+
+def describe_system(
+    described: Described,
+    *,
+    records: Sequence[Path],
+    compliance: Sequence[Path],
+    ruleset: str,
+    published_root: str,
+    description: Path,
+    verdict: Path,
+) -> None:
+    """Write the description and the verdict on it.
+
+    Args:
+        described: whose it is.
+        records: run records of all its runs at this node count, of every workload.
+        compliance: their compliance verdicts, which hold what the logs say.
+        ruleset: round whose checker is asked.
+        published_root: tree of published results; empty where nothing is imported.
+        description: file to write, `systems/{system}_n{nodes}.json`.
+        verdict: file to write.
+    """
+    contents = [read_json(path) for path in records]
+    published = next((content for content in contents if "source" in content), None)
+    folder = ""
+    if published is not None:
+        folder = Path(published["source"]["log"]).parts[-3]
+        found = _keep(published, root=Path(published_root), description=description)
+    else:
+        values = describe(described, contents)
+        write_json(values, description)
+        found = check_nodes(described, contents, values)
+    summaries = [RunSummary.from_dict(answer["summary"]) for answer in evidence.read_compliance(compliance).values()]
+    answer = description_verdict(description, summaries, ruleset=ruleset, folder=folder, found=found)
+    named = {"schema_version": answer["schema_version"], "system": described.system, "nodes": described.nodes}
+    write_json(named | answer, verdict)
+
+
+def _keep(record: Mapping[str, Any], *, root: Path, description: Path) -> tuple[Finding, ...]:
+    """Copy the description of a published run's tree; an empty one where it has none."""
+    source = record["source"]
+    if not source["description"]:
+        write_json({}, description)
+        message = f"there is no description of {source['log']} in the tree"
+        return (Finding(check="description_missing", severity="warning", message=message),)
+    submitter = (root / source["log"]).parents[3]
+    with written_beside(description) as beside:
+        shutil.copyfile(submitter / "systems" / source["description"], beside)
+    return ()
