@@ -128,15 +128,24 @@ def test_software_is_asked_inside_the_container_and_hardware_outside(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runtime = samples.stand_in(tmp_path / "bin", "boxed", 'shift; export NCCL_DEBUG=inside; exec "$@"') / "boxed"
-    monkeypatch.setitem(containers.CONTAINERS, "boxed", lambda request: [str(runtime), request.image, *request.command])
+    monkeypatch.setitem(containers.EXECUTABLES, "boxed", (str(runtime),))
+    monkeypatch.setitem(
+        containers.CONTAINERS,
+        "boxed",
+        lambda request: containers.Wrapped(command=[*request.executable, request.image, *request.command]),
+    )
     image = f"registry/x@sha256:{'0' * 64}"
-    capture_nodes(job(tmp_path / "attempt", system={"container": "boxed", "image": image}))
+    capture_nodes(
+        job(tmp_path / "attempt", system={"container": "boxed", "image": image, "container_python": sys.executable})
+    )
     found = nodes_json(tmp_path / "attempt")
     (host,) = found["captured"]
     assert found["container"] == {"runtime": "boxed", "image": image, "digest": f"sha256:{'0' * 64}"}
     assert host["software"]["environment"]["NCCL_DEBUG"] == "inside"
     runtime.write_text("#!/bin/sh\nexit 125\n")
-    capture_nodes(job(tmp_path / "again", system={"container": "boxed", "image": image}))
+    capture_nodes(
+        job(tmp_path / "again", system={"container": "boxed", "image": image, "container_python": sys.executable})
+    )
     assert notes_of(tmp_path / "again") == (f"{host['hostname']}: the container gave no facts (status 125)",)
     assert where_it_ran(tmp_path / "again", code_dir=TRAIN.parent)["packages"] == {}
 
