@@ -33,6 +33,8 @@ from mlscaling.workloads.base import Batch, Evaluation, Samples, Workload
 Status = Literal["success", "aborted"]
 
 EVAL_BATCH_SIZE = 128
+FIRST_BUCKET_MIB = 1.0
+"""DDP's first bucket; a compiled model may have no smaller ones."""
 WARM_UP_STEPS = 3
 """A compiler may specialise at the second pass, and records CUDA graphs at the third."""
 
@@ -68,7 +70,7 @@ class Training:
                 forward_sync_buffers=False,
                 gradient_as_bucket_view=True,
                 batched_grad_copy=True,
-                bucket_cap_mb=bucket_mib(wrapped),
+                bucket_cap_mb=max(bucket_mib(wrapped), FIRST_BUCKET_MIB if compiles else 0.0),
             )
         return acceleration.compiled(wrapped, self.spec.options) if compiles else wrapped
 
@@ -85,7 +87,8 @@ class Training:
             acceleration.capture_graphs(self.model, seen[0], precision=self.precision)
 
     def _synthetic_batch(self) -> Batch | None:
-        batch = self.workload.synthetic_batch(self.spec.local_batch_size)
+        with torch.random.fork_rng(devices=[]):
+            batch = self.workload.synthetic_batch(self.spec.local_batch_size)
         return None if batch is None else on_device(batch, self.device)
 
     def warm_up(self) -> bool:

@@ -158,8 +158,8 @@ class BertWorkload(Workload):
         vocabulary, length = int(self.sizes["vocab_size"]), int(self.sizes["max_position_embeddings"])
         predictions = min(MLPERF_PREDICTIONS, math.ceil(0.15 * length))
         tokens = torch.randint(1, vocabulary, (num_samples, length))
-        segments = (torch.arange(length) > length // 2).long().expand(num_samples, -1)
-        positions = torch.arange(predictions).expand(num_samples, -1)
+        segments = (torch.arange(length) > length // 2).long().repeat(num_samples, 1)
+        positions = torch.arange(predictions).repeat(num_samples, 1)
         labels = torch.randint(1, vocabulary, (num_samples, predictions))
         return tokens, torch.ones_like(tokens), segments, positions, labels, torch.randint(2, (num_samples,))
 
