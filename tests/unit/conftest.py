@@ -24,3 +24,14 @@ def digits(tiny_data: Path) -> Path:
 def articles(tiny_data: Path) -> Path:
     """Prepared examples of the tiny Wikipedia."""
     return tiny_runs.prepared("wikipedia_closed_world", tiny_data)
+
+
+@pytest.fixture(scope="session")
+def few_digits(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The first 128 training and 33 evaluation digits: 33 divide neither by ranks nor by batches."""
+    folder = tmp_path_factory.mktemp("few")
+    for split, every, number in (("train", 12, 128), ("val", 7, 33)):
+        (folder / split).symlink_to(digits / split)
+        names = (digits / f"{split}.txt").read_text().split()[::every][:number]
+        (folder / f"{split}.txt").write_text("\n".join(names))
+    return folder

@@ -29,17 +29,6 @@ def small(workload: str, data_dir: Path, **changes):
     )
 
 
-@pytest.fixture(scope="session")
-def few_digits(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first 128 training and 33 evaluation digits: 33 divide neither by ranks nor by batches."""
-    folder = tmp_path_factory.mktemp("few")
-    for split, every, number in (("train", 12, 128), ("val", 7, 33)):
-        (folder / split).symlink_to(digits / split)
-        names = (digits / f"{split}.txt").read_text().split()[::every][:number]
-        (folder / f"{split}.txt").write_text("\n".join(names))
-    return folder
-
-
 FEW = {"train_samples": 128, "eval_samples": 33, "evaluate_every_samples": 128}
 
 
@@ -252,25 +241,15 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(articles: Path) -> N
     assert distance < 0.1 * moved
 
 
-def test_bfloat16_autocast_changes_the_arithmetic_but_not_the_weights_type(articles: Path) -> None:
-    spec = small("bert", articles)
-    exact, rounded = (
-        stepped(dataclasses.replace(spec, options={"precision": name})) for name in ("float32", "bfloat16")
-    )
-    assert {value.dtype for value in rounded} == {torch.float32}
-    assert any(not torch.equal(one, other) for one, other in zip(exact, rounded, strict=True))
-    assert all(torch.allclose(one, other, atol=0.05) for one, other in zip(exact, rounded, strict=True))
-
-
 def test_compile_option_compiles_the_stepped_model(articles: Path, monkeypatch) -> None:
     compiled = []
-    monkeypatch.setattr(torch, "compile", lambda model: compiled.append(model) or model)
+    monkeypatch.setattr(torch, "compile", lambda model, mode: compiled.append(mode) or model)
     stepped(small("bert", articles, options={"compile": True}), num_steps=1)
-    assert len(compiled) == 1
+    assert compiled == [None]
 
 
 def test_unknown_precision_is_refused(articles: Path) -> None:
-    with pytest.raises(ValueError, match="option precision 'float8' is unknown; legal: float32, bfloat16"):
+    with pytest.raises(ValueError, match="option precision 'float8' is unknown; legal: float32, bfloat16, float16"):
         stepped(small("bert", articles, options={"precision": "float8"}))
 
 

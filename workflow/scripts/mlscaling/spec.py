@@ -303,7 +303,7 @@ class RunSpec:
     hyperparameters: Mapping[str, Scalar]
     """Hyper-parameters for this global batch size, under their MLLOG names where MLLOG has one."""
     options: Mapping[str, Scalar] = field(default_factory=dict)
-    """Execution options: `precision` (float32, bfloat16), `compile`, `num_workers`."""
+    """Execution options: `precision` (float32, bfloat16, float16), `compile`, `cuda_graphs`, `num_workers`."""
     command: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the `CommandSpec` that trains instead of our module; empty where ours does."""
 

@@ -12,6 +12,7 @@ from typing import Any
 from mlscaling.catalog import LIBRARY, load_dataset, load_round
 from mlscaling.configuration import Problem, check_schema, names_in
 from mlscaling.curves import Curve, points_of_curve
+from mlscaling.execution_options import execution_options
 from mlscaling.mlcommons import footnotes, short_round
 from mlscaling.spec import DatasetSpec, Point, Round, RunSpec
 
@@ -37,7 +38,7 @@ class Study:
     published_root: str
     """Tree of published results; empty where nothing is imported."""
     options: Mapping[str, bool | int | float | str]
-    """Execution options of every training: `precision`, `compile`."""
+    """Execution options of every training: `precision`, `compile`, `cuda_graphs`."""
     accept_missing_runs: bool
     """Report although runs have failed."""
     plots: tuple[str, ...]
@@ -254,7 +255,7 @@ def _study(
         data_root=data["data_root"],
         raw_root=data["raw_root"],
         published_root=data["published_root"],
-        options={"precision": data["precision"], "compile": data["compile"]},
+        options=execution_options(data),
         accept_missing_runs=data["accept_missing_runs"],
         plots=tuple(data["plots"]),
         points=tuple(points),

@@ -7,7 +7,7 @@ touched only between `run_start` and `run_stop`; the model is built before.
 from __future__ import annotations
 
 import contextlib
-import ctypes
+import itertools
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -18,10 +18,13 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mlscaling import distributed
+from mlscaling import acceleration, distributed
+from mlscaling.acceleration import Precision
 from mlscaling.distributed import Ranks
 from mlscaling.loaders import EvalRequests, TrainRequests, loader, on_device
 from mlscaling.mlperf.log import RunLog
+from mlscaling.process_settings import configure
+from mlscaling.run_events import progress, settings, submission
 from mlscaling.spec import RunSpec
 from mlscaling.stopping import Plan, plan, reached
 from mlscaling.workloads import workload_by_name
@@ -29,31 +32,36 @@ from mlscaling.workloads.base import Batch, Evaluation, Samples, Workload
 
 Status = Literal["success", "aborted"]
 
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 EVAL_BATCH_SIZE = 128
-
-M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h; 32 MiB is the last one's maximum
+FIRST_BUCKET_MIB = 1.0
+"""DDP's first bucket; a compiled model may have no smaller ones."""
+WARM_UP_STEPS = 3
+"""A compiler may specialise at the second pass, and records CUDA graphs at the third."""
 
 
 class Training:
     """A model in training: built before the run starts, stepped inside it."""
 
     def __init__(self, spec: RunSpec, *, workload: Workload, place: Ranks, device: torch.device) -> None:
+        acceleration.check_options(spec, static_shapes=workload.static_shapes)
         self.spec = spec
         self.workload = workload
         self.device = device
+        self.precision = Precision(spec.options, device=device)
+        self.skipped_steps = 0
         torch.manual_seed(spec.seed)  # the same weights on all ranks, whatever their number
         self.model = workload.model().to(device)
-        self.optimizer = workload.optimizer(self.model)
+        workload.load_initial_weights(self.model)
+        optimizer = workload.optimizer(self.model)
+        self.optimizer = acceleration.fused(optimizer) if device.type == "cuda" else optimizer
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, workload.schedule())
         self.stepped = self._wrapped()
         torch.manual_seed((spec.seed + 1_000_003 * (place.rank + 1)) % 2**63)  # dropout differs between ranks
-        precision = str(spec.options.get("precision", "float32"))
-        if precision not in PRECISIONS:
-            raise ValueError(f"option precision {precision!r} is unknown; legal: {', '.join(PRECISIONS)}")
-        self._precision = PRECISIONS[precision]
 
     def _wrapped(self) -> nn.Module:
+        compiles = bool(self.spec.options.get("compile"))
+        if self.spec.options.get("cuda_graphs") and not compiles:
+            self._capture_graphs()
         wrapped: nn.Module = self.model
         if not distributed.is_alone():
             # Buffers are averaged before each evaluation instead of broadcast in each forward pass.
@@ -62,32 +70,66 @@ class Training:
                 forward_sync_buffers=False,
                 gradient_as_bucket_view=True,
                 batched_grad_copy=True,
-                bucket_cap_mb=bucket_mib(wrapped),
+                bucket_cap_mb=max(bucket_mib(wrapped), FIRST_BUCKET_MIB if compiles else 0.0),
             )
-        return torch.compile(wrapped) if self.spec.options.get("compile") else wrapped  # type: ignore[return-value]
+        return acceleration.compiled(wrapped, self.spec.options) if compiles else wrapped
 
-    def _autocast(self) -> AbstractContextManager[Any]:
-        if self._precision is torch.float32:
-            return contextlib.nullcontext()
-        return torch.autocast(self.device.type, dtype=self._precision)
+    def _capture_graphs(self) -> None:
+        batch = self._synthetic_batch()
+        if batch is None:
+            raise ValueError(
+                f"mlscaling config error: cuda_graphs needs workload {self.spec.workload} to make a synthetic batch"
+            )
+        self.model.train()
+        with acceleration.unchanged(self.model, device=self.device):
+            with acceleration.inputs_of(self.model) as seen, self.precision.autocast():
+                self.workload.loss(self.model, batch)
+            acceleration.capture_graphs(self.model, seen[0], precision=self.precision)
+
+    def _synthetic_batch(self) -> Batch | None:
+        with torch.random.fork_rng(devices=[]):
+            batch = self.workload.synthetic_batch(self.spec.local_batch_size)
+        return None if batch is None else on_device(batch, self.device)
+
+    def warm_up(self) -> bool:
+        """Compile, and choose algorithms, on a synthetic batch before the run starts; whether there was one.
+
+        Touching the data is forbidden there, knowing its shapes is not (mlcommons/training_policies #399, round 1.1).
+        Weights, statistics and random numbers are as if nothing had happened. Where a workload makes no such batch,
+        all of it happens in the timed run.
+        """
+        batch = self._synthetic_batch()
+        if batch is None:
+            return False
+        self.stepped.train()
+        with acceleration.unchanged(self.model, device=self.device):
+            for _ in range(WARM_UP_STEPS):
+                self._passes(itertools.repeat(batch))
+        return True
 
     def train(self, batches: Iterator[Batch], *, num_steps: int) -> None:
-        """Take optimiser steps; gradients meet other ranks' only in the last pass of a step."""
+        """Take optimiser steps; the schedule follows those that are taken (see `Precision.step`)."""
         self.stepped.train()
-        num_passes = self.spec.gradient_accumulation_steps
         for _ in range(num_steps):
-            for number in range(num_passes):
-                is_last = number == num_passes - 1
-                with contextlib.nullcontext() if is_last else self._unsynchronized():
-                    self._backward(next(batches), num_passes=num_passes)
-            self.optimizer.step()
-            self.schedule.step()
+            self._passes(batches)
+            if self.precision.step(self.optimizer):
+                self.schedule.step()
+            else:
+                self.skipped_steps += 1
             self.optimizer.zero_grad(set_to_none=True)
 
+    def _passes(self, batches: Iterator[Batch]) -> None:
+        """Forward and backward passes of a step; gradients meet other ranks' only in the last one."""
+        num_passes = self.spec.gradient_accumulation_steps
+        for number in range(num_passes):
+            is_last = number == num_passes - 1
+            with contextlib.nullcontext() if is_last else self._unsynchronized():
+                self._backward(next(batches), num_passes=num_passes)
+
     def _backward(self, batch: Batch, *, num_passes: int) -> None:
-        with self._autocast():
+        with self.precision.autocast():
             loss = self.workload.loss(self.stepped, on_device(batch, self.device))
-        torch.autograd.backward(loss if num_passes == 1 else loss / num_passes)
+        self.precision.backward(loss if num_passes == 1 else loss / num_passes)
 
     def _unsynchronized(self) -> AbstractContextManager[Any]:
         if distributed.is_alone():
@@ -103,7 +145,7 @@ class Training:
         """
         distributed.average_buffers(self.model)
         self.model.eval()
-        with self._autocast():
+        with self.precision.autocast():
             shares = (on_device(batch, self.device) for batch in batches)
             found = self.workload.evaluate(self.model, shares, device=self.device)
         if found.num_samples != self.spec.eval_samples:
@@ -138,9 +180,11 @@ def train(spec: RunSpec, *, log_file: Path) -> Status:
     log.event("cache_clear", False)  # dropping the page cache needs root; honest in the open division
     log.start("init_start")
     device = distributed.device_of(spec.device, local_rank=place.local_rank)
-    configure(spec, device=device)
+    configure(spec, device=device, static_shapes=workload.static_shapes)
     distributed.join(place, device=device)
     training = Training(spec, workload=workload, place=place, device=device)
+    if device.type == "cuda" or spec.options.get("compile"):
+        training.warm_up()
     log.events(settings(spec) | dict(workload.log_values()))
     for name in workload.tensor_names(training.model):
         log.event("weights_initialization", None, tensor=name)
@@ -164,12 +208,18 @@ def run_blocks(training: Training, steps: Plan, *, place: Ranks, log: RunLog) ->
         found = training.evaluate(iter(shares))
         log.event("eval_accuracy", found.quality, epoch_num=trained, samples_count=steps.trained_samples(block))
         log.stop("eval_stop", None, epoch_num=trained)
-        log.event("tracked_stats", {"throughput": throughput}, step=trained)
+        log.event("tracked_stats", tracked(training, throughput=throughput), step=trained)
         if place.is_first:
             print(progress(spec, trained=trained, quality=found.quality, throughput=throughput), flush=True)
         if reached(spec, found.quality):
             return "success"
     return "aborted"
+
+
+def tracked(training: Training, *, throughput: float) -> dict[str, float]:
+    """Statistics of a block: its throughput and, where the loss is scaled, the steps skipped so far."""
+    found = {"throughput": throughput}
+    return found if not training.precision.scales_loss else found | {"skipped_steps": training.skipped_steps}
 
 
 def train_block(training: Training, batches: Iterator[Batch], steps: Plan, *, block: int, log: RunLog) -> float:
@@ -218,69 +268,6 @@ def opened(workload: Workload, split: str) -> Samples:
             f"{spec.data_dir}: split {split!r} holds {len(samples)} samples, the run has {split}_samples {expected}"
         )
     return samples
-
-
-def configure(spec: RunSpec, *, device: torch.device) -> None:
-    """Threads, and on the CPU deterministic algorithms: equal specs then give equal evaluations."""
-    torch.set_num_threads(spec.cpus_per_accelerator)
-    if device.type == "cpu":
-        keep_freed_memory()
-    if spec.options.get("deterministic", device.type == "cpu"):
-        torch.use_deterministic_algorithms(True, warn_only=True)
-        # A debugging aid that costs a write of all memory.
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        torch.backends.cudnn.benchmark = False
-    else:
-        torch.backends.cudnn.benchmark = True  # shapes never change
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-
-
-def keep_freed_memory() -> None:
-    """Ask glibc not to give the memory of each step's tensors back to the system, only to fault it in again.
-
-    Without it a step of the tiny ResNet has a thousand page faults, a tenth of its time, more or less by chance of the
-    heap's layout. Other C libraries have no `mallopt`, and PyTorch's CPU allocator no setting of its own.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        for parameter, value in ((M_MMAP_THRESHOLD, 32 << 20), (M_TRIM_THRESHOLD, 1 << 30), (M_TOP_PAD, 64 << 20)):
-            mallopt(parameter, value)
-
-
-def submission(spec: RunSpec) -> dict[str, Any]:
-    """What MLPerf asks of every log: who, where, what."""
-    return {
-        "submission_benchmark": spec.mlperf_benchmark,
-        "submission_division": spec.division,
-        "submission_org": str(spec.options.get("submitter", "unspecified")),
-        "submission_platform": spec.system,
-        "submission_status": str(spec.options.get("submission_status", "onprem")),
-    }
-
-
-def settings(spec: RunSpec) -> dict[str, Any]:
-    """Settings of a run that do not depend on its workload."""
-    return {
-        "seed": spec.seed,
-        "global_batch_size": spec.global_batch_size,
-        "local_batch_size": spec.local_batch_size,
-        "gradient_accumulation_steps": spec.gradient_accumulation_steps,
-        "train_samples": spec.train_samples,
-        "eval_samples": spec.eval_samples,
-        "target_quality": spec.target,
-        "number_of_nodes": spec.nodes,
-        "accelerators_per_node": spec.accelerators_per_node,
-        "precision": str(spec.options.get("precision", "float32")),
-    }
-
-
-def progress(spec: RunSpec, *, trained: int, quality: float, throughput: float) -> str:
-    """One line of an evaluation for people."""
-    return (
-        f"{spec.workload} n{spec.nodes} run {spec.run}: {spec.convergence_unit} {trained}, quality {quality:.4f} "
-        f"(target {spec.target:g}), {throughput:.0f} samples/s"
-    )
 
 
 def main_rank(spec: RunSpec, log_file: Path) -> int:

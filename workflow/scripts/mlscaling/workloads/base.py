@@ -54,6 +54,8 @@ class Workload(ABC):
     """Sizes of MLPerf's model; a run spec's `model` overrides them."""
     num_counters: ClassVar[int] = 2
     """Length of `counts`."""
+    static_shapes: ClassVar[bool] = False
+    """Whether all training batches have the same shapes; CUDA graphs need it, and cuDNN's search for algorithms."""
 
     def __init__(self, spec: RunSpec) -> None:
         unknown = sorted(spec.model.keys() - self.full_scale.keys())
@@ -85,6 +87,19 @@ class Workload(ABC):
     @abstractmethod
     def model(self) -> nn.Module:
         """A newly initialised model; the caller has seeded PyTorch's generator."""
+
+    def load_initial_weights(self, model: nn.Module) -> None:  # noqa: B027
+        """Load the weights that the benchmark starts from; nothing where it starts from new ones.
+
+        They are part of the model, not of the data, and are read before the run starts.
+        """
+
+    def synthetic_batch(self, num_samples: int) -> Batch | None:  # noqa: ARG002
+        """A training batch of the right shapes that holds no data, on the CPU; None where none is made.
+
+        It compiles the model, lets libraries choose algorithms and captures CUDA graphs before the run starts.
+        """
+        return None
 
     @abstractmethod
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:

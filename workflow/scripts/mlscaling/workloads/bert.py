@@ -23,6 +23,8 @@ from mlscaling.spec import Scalar
 from mlscaling.workloads.base import Batch, Request, Workload
 
 NORM_EPSILON = 1e-12
+MLPERF_PREDICTIONS = 76
+"""Masked tokens of MLPerf's 512; shorter sequences mask 15 %, rounded up."""
 HELD_BYTES = 1 << 28
 """A split up to this size is read into memory once; larger ones are read row by row."""
 
@@ -134,7 +136,7 @@ class BertWorkload(Workload):
     """Masked-LM pre-training."""
 
     num_counters = 3
-
+    static_shapes = True
     full_scale: ClassVar[Mapping[str, Scalar]] = {
         "vocab_size": 30522,
         "hidden_size": 1024,
@@ -150,6 +152,16 @@ class BertWorkload(Workload):
     def model(self) -> nn.Module:
         """A newly initialised BERT."""
         return Bert(self.sizes)
+
+    def synthetic_batch(self, num_samples: int) -> Batch:
+        """Random tokens of the longest sequences, as the shards pad theirs to."""
+        vocabulary, length = int(self.sizes["vocab_size"]), int(self.sizes["max_position_embeddings"])
+        predictions = min(MLPERF_PREDICTIONS, math.ceil(0.15 * length))
+        tokens = torch.randint(1, vocabulary, (num_samples, length))
+        segments = (torch.arange(length) > length // 2).long().repeat(num_samples, 1)
+        positions = torch.arange(predictions).repeat(num_samples, 1)
+        labels = torch.randint(1, vocabulary, (num_samples, predictions))
+        return tokens, torch.ones_like(tokens), segments, positions, labels, torch.randint(2, (num_samples,))
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """LAMB in NVIDIA's variant: gradients clipped to norm 1, no decay or adaptation of biases and norms."""
@@ -188,8 +200,8 @@ class BertWorkload(Workload):
             "opt_lamb_beta_2",
             "opt_lamb_weight_decay_rate",
         )
-        warmup = {"opt_learning_rate_warmup_steps": self.hyperparameter("num_warmup_steps")}
-        return {"opt_name": "lamb", **{name: self.hyperparameter(name) for name in names}, **warmup}
+        values = {name: self.spec.hyperparameters[name] for name in names}
+        return {"opt_name": "lamb", **values, "opt_learning_rate_warmup_steps": values["num_warmup_steps"]}
 
     def tensor_names(self, model: nn.Module) -> list[str]:
         """Names of the TensorFlow reference, which the closed rules list; fused projections are three of them."""

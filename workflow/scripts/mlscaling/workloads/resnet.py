@@ -128,6 +128,7 @@ def random_box(
 class ResNetWorkload(Workload):
     """ImageNet classification."""
 
+    static_shapes = True
     full_scale: ClassVar[Mapping[str, Scalar]] = {
         "width": 1.0,
         "num_classes": 1000,
@@ -137,15 +138,20 @@ class ResNetWorkload(Workload):
         "crop_scale_min": 0.08,
         "crop_ratio_max": 4 / 3,
         "horizontal_flip": True,
+        "channels_last": True,
     }
 
     def __init__(self, spec: RunSpec) -> None:
         super().__init__(spec)
         self._label_smoothing = float(self.hyperparameter("label_smoothing", 0.1))
         self._channels: tuple[Tensor, Tensor] | None = None
+        self._memory = torch.channels_last if self.sizes["channels_last"] else torch.contiguous_format
 
     def model(self) -> nn.Module:
-        """ResNet-50 v1.5; the last scale of each block is zero as in the reference, memory is channels-last."""
+        """ResNet-50 v1.5; the last scale of each block is zero as in the reference.
+
+        Memory is channels-last, the layout of Tensor Cores and of oneDNN, unless the model says otherwise.
+        """
         sizes = self.sizes
         model = ScaledResNet(
             layers=[3, 4, 6, 3],
@@ -155,7 +161,13 @@ class ResNetWorkload(Workload):
         for module in model.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.momentum = float(sizes["batch_norm_momentum"])
-        return model.to(memory_format=torch.channels_last)  # type: ignore[no-any-return]
+        return model.to(memory_format=self._memory)  # type: ignore[no-any-return]
+
+    def synthetic_batch(self, num_samples: int) -> Batch:
+        """Random pixels in the layout of `ImageSamples`."""
+        size = int(self.sizes["image_size"])
+        images = torch.randint(256, (num_samples, size, size, 3), dtype=torch.uint8).permute(0, 3, 1, 2)
+        return images, torch.randint(int(self.sizes["num_classes"]), (num_samples,))
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
         """SGD or LARS with momentum; neither decays nor adapts biases and batch-norm parameters."""
@@ -233,7 +245,7 @@ class ResNetWorkload(Workload):
             scale = 255 * torch.tensor(STANDARD_DEVIATION, device=images.device).view(3, 1, 1)
             self._channels = (255 * torch.tensor(MEAN, device=images.device).view(3, 1, 1), scale)
         mean, scale = self._channels
-        return (images - mean) / scale
+        return ((images - mean) / scale).contiguous(memory_format=self._memory)
 
 
 WARMUP = "opt_learning_rate_warmup_epochs"
