@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +30,6 @@ from mlscaling.workloads.base import Batch, Evaluation, Samples, Workload
 Status = Literal["success", "aborted"]
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-EVAL_BATCH_SIZE = 128
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of glibc's malloc.h; 32 MiB is the last one's maximum
 
@@ -138,7 +137,7 @@ def train(spec: RunSpec, *, log_file: Path) -> Status:
     log.event("cache_clear", False)  # dropping the page cache needs root; honest in the open division
     log.start("init_start")
     device = distributed.device_of(spec.device, local_rank=place.local_rank)
-    configure(spec, device=device)
+    configure(spec, device=device, fixed_shapes=workload.fixed_shapes)
     distributed.join(place, device=device)
     training = Training(spec, workload=workload, place=place, device=device)
     log.events(settings(spec) | dict(workload.log_values()))
@@ -195,7 +194,7 @@ def loaders(training: Training, *, place: Ranks, num_steps: int) -> tuple[Iterat
     spec, device = training.spec, training.device
     num_workers = int(spec.options.get("num_workers", 0 if spec.device == "cpu" else spec.cpus_per_accelerator))
     requests = TrainRequests(spec, place=place, num_steps=num_steps)
-    shares = EvalRequests(num_samples=spec.eval_samples, batch_size=EVAL_BATCH_SIZE, place=place)
+    shares = EvalRequests(num_samples=spec.eval_samples, batch_size=training.workload.eval_batch_size, place=place)
     return (
         iter(loader(opened(training.workload, "train"), requests, num_workers=num_workers, device=device)),
         loader(opened(training.workload, "eval"), shares, num_workers=num_workers, device=device),
@@ -220,7 +219,7 @@ def opened(workload: Workload, split: str) -> Samples:
     return samples
 
 
-def configure(spec: RunSpec, *, device: torch.device) -> None:
+def configure(spec: RunSpec, *, device: torch.device, fixed_shapes: bool = True) -> None:
     """Threads, and on the CPU deterministic algorithms: equal specs then give equal evaluations."""
     torch.set_num_threads(spec.cpus_per_accelerator)
     if device.type == "cpu":
@@ -231,7 +230,7 @@ def configure(spec: RunSpec, *, device: torch.device) -> None:
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False
     else:
-        torch.backends.cudnn.benchmark = True  # shapes never change
+        torch.backends.cudnn.benchmark = fixed_shapes
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
 
@@ -275,12 +274,18 @@ def settings(spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def progress(spec: RunSpec, *, trained: int, quality: float, throughput: float) -> str:
+def progress(spec: RunSpec, *, trained: int, quality: float | Mapping[str, float], throughput: float) -> str:
     """One line of an evaluation for people."""
     return (
-        f"{spec.workload} n{spec.nodes} run {spec.run}: {spec.convergence_unit} {trained}, quality {quality:.4f} "
-        f"(target {spec.target:g}), {throughput:.0f} samples/s"
+        f"{spec.workload} n{spec.nodes} run {spec.run}: {spec.convergence_unit} {trained}, "
+        f"quality {_shown(quality, '.4f')} (target {_shown(spec.target, 'g')}), {throughput:.0f} samples/s"
     )
+
+
+def _shown(values: float | Mapping[str, float], form: str) -> str:
+    if isinstance(values, Mapping):
+        return ", ".join(f"{metric} {value:{form}}" for metric, value in values.items())
+    return f"{values:{form}}"
 
 
 def main_rank(spec: RunSpec, log_file: Path) -> int:
