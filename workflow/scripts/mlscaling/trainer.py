@@ -43,6 +43,7 @@ class Training:
         self.device = device
         torch.manual_seed(spec.seed)  # the same weights on all ranks, whatever their number
         self.model = workload.model().to(device)
+        workload.load_initial_weights(self.model)
         self.optimizer = workload.optimizer(self.model)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, workload.schedule())
         self.stepped = self._wrapped()
@@ -137,7 +138,7 @@ def train(spec: RunSpec, *, log_file: Path) -> Status:
     log.event("cache_clear", False)  # dropping the page cache needs root; honest in the open division
     log.start("init_start")
     device = distributed.device_of(spec.device, local_rank=place.local_rank)
-    configure(spec, device=device, fixed_shapes=workload.fixed_shapes)
+    configure(spec, device=device, static_shapes=workload.static_shapes)
     distributed.join(place, device=device)
     training = Training(spec, workload=workload, place=place, device=device)
     log.events(settings(spec) | dict(workload.log_values()))
@@ -219,7 +220,7 @@ def opened(workload: Workload, split: str) -> Samples:
     return samples
 
 
-def configure(spec: RunSpec, *, device: torch.device, fixed_shapes: bool = True) -> None:
+def configure(spec: RunSpec, *, device: torch.device, static_shapes: bool) -> None:
     """Threads, and on the CPU deterministic algorithms: equal specs then give equal evaluations."""
     torch.set_num_threads(spec.cpus_per_accelerator)
     if device.type == "cpu":
@@ -230,7 +231,7 @@ def configure(spec: RunSpec, *, device: torch.device, fixed_shapes: bool = True)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = False
     else:
-        torch.backends.cudnn.benchmark = fixed_shapes
+        torch.backends.cudnn.benchmark = static_shapes
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
 
@@ -276,10 +277,9 @@ def settings(spec: RunSpec) -> dict[str, Any]:
 
 def progress(spec: RunSpec, *, trained: int, quality: float | Mapping[str, float], throughput: float) -> str:
     """One line of an evaluation for people."""
-    return (
-        f"{spec.workload} n{spec.nodes} run {spec.run}: {spec.convergence_unit} {trained}, "
-        f"quality {_shown(quality, '.4f')} (target {_shown(spec.target, 'g')}), {throughput:.0f} samples/s"
-    )
+    place = f"{spec.workload} n{spec.nodes} run {spec.run}: {spec.convergence_unit} {trained}"
+    shown = f"quality {_shown(quality, '.4f')} (target {_shown(spec.target, 'g')})"
+    return f"{place}, {shown}, {throughput:.0f} samples/s"
 
 
 def _shown(values: float | Mapping[str, float], form: str) -> str:

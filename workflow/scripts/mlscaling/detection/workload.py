@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import ClassVar
@@ -11,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mlscaling.detection.backbone import load_trunk
 from mlscaling.detection.index import Index
 from mlscaling.detection.precision import Detections, average_precision
-from mlscaling.detection.samples import Change, DetectionBatch, DetectionSamples
+from mlscaling.detection.samples import Change, DetectionBatch, DetectionSamples, Sample, collated
 from mlscaling.distributed import sum_over_ranks
 from mlscaling.spec import RunSpec
 from mlscaling.workloads.base import Batch, Evaluation, Workload
@@ -31,9 +33,30 @@ class DetectionWorkload(Workload):
         super().__init__(spec)
         self._with_masks = "segm" in self.metrics.values()
 
+    def load_initial_weights(self, model: nn.Module) -> None:
+        """Weights of a classifier for the trunk, where `backbone_weights` names a file beside the data."""
+        if self.sizes["backbone_weights"]:
+            trunk = model.get_submodule("backbone.body")
+            load_trunk(trunk, Path(self.spec.data_dir) / self.sizes["backbone_weights"])
+
+    def synthetic_batch(self, num_samples: int) -> Batch:
+        """Random pixels with one object in each image, in the layout of `DetectionSamples`."""
+        height, width = self.synthetic_size
+        box = np.array([[width / 4, height / 4, width / 2, height / 2]], dtype=np.float32)
+        mask = np.zeros((1 if self._with_masks else 0, height, width), dtype=np.uint8)
+        mask[:, height // 4 : height // 2, width // 4 : width // 2] = 1
+        pixels = torch.randint(256, (num_samples, height, width, 3), dtype=torch.uint8).numpy()
+        samples = [Sample(image=image, boxes=box, labels=np.ones(1, dtype=np.int64), masks=mask) for image in pixels]
+        return collated(samples, rows=range(num_samples), with_masks=self._with_masks)
+
+    @property
+    @abstractmethod
+    def synthetic_size(self) -> tuple[int, int]:
+        """Height and width of a usual image as the loader brings it."""
+
+    @abstractmethod
     def change(self, split: str) -> Change | None:
         """What is done to each image of a split before the model sees it."""
-        raise NotImplementedError
 
     def samples(self, split: str) -> DetectionSamples:
         """Images of COCO.

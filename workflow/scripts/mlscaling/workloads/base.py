@@ -56,8 +56,8 @@ class Workload(ABC):
     """Length of `counts`."""
     eval_batch_size: ClassVar[int] = 128
     """Samples that a rank evaluates in one forward pass."""
-    fixed_shapes: ClassVar[bool] = True
-    """Whether all batches have equal shapes, so that searching the fastest algorithm for them pays."""
+    static_shapes: ClassVar[bool] = False
+    """Whether all training batches have the same shapes; CUDA graphs need it, and cuDNN's search for algorithms."""
 
     def __init__(self, spec: RunSpec) -> None:
         unknown = sorted(spec.model.keys() - self.full_scale.keys())
@@ -89,6 +89,12 @@ class Workload(ABC):
     @abstractmethod
     def model(self) -> nn.Module:
         """A newly initialised model; the caller has seeded PyTorch's generator."""
+
+    def load_initial_weights(self, model: nn.Module) -> None:  # noqa: B027
+        """Load the weights that the benchmark starts from; nothing where it starts from new ones.
+
+        They are part of the model, not of the data, and are read before the run starts.
+        """
 
     @abstractmethod
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:

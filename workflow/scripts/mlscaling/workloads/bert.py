@@ -134,6 +134,7 @@ class BertWorkload(Workload):
     """Masked-LM pre-training."""
 
     num_counters = 3
+    static_shapes = True
 
     full_scale: ClassVar[Mapping[str, Scalar]] = {
         "vocab_size": 30522,

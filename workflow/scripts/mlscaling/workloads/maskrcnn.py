@@ -9,7 +9,6 @@ Detectron's R-50.pkl, and candidates are limited for each image, not for each ba
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -25,7 +24,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck
 from torchvision.ops import FrozenBatchNorm2d, MultiScaleRoIAlign
 
 from mlscaling import schedules
-from mlscaling.detection.backbone import TrunkResNet, load_trunk
+from mlscaling.detection.backbone import TrunkResNet
 from mlscaling.detection.samples import Change, flipped_by_chance
 from mlscaling.detection.workload import DetectionWorkload
 from mlscaling.spec import Value
@@ -80,7 +79,6 @@ class MaskRCNNWorkload(DetectionWorkload):
 
     metrics: ClassVar[Mapping[str, str]] = {"BBOX": "bbox", "SEGM": "segm"}
     eval_batch_size = 8
-    fixed_shapes = False
 
     full_scale: ClassVar[Mapping[str, Value]] = {
         "min_image_size": 800,
@@ -107,11 +105,9 @@ class MaskRCNNWorkload(DetectionWorkload):
     }
 
     def model(self) -> nn.Module:
-        """torchvision's Mask R-CNN; the trunk's weights are of a classifier where `backbone_weights` names a file."""
+        """torchvision's Mask R-CNN."""
         sizes = self.sizes
         trunk = backbone(sizes)
-        if sizes["backbone_weights"]:
-            load_trunk(trunk.body, Path(self.spec.data_dir) / sizes["backbone_weights"])
         channels, classes = int(sizes["pyramid_channels"]), int(sizes["num_classes"])
         anchors = AnchorGenerator(
             tuple((size,) for size in sizes["anchor_sizes"]), ((0.5, 1.0, 2.0),) * len(sizes["anchor_sizes"])
@@ -195,6 +191,12 @@ class MaskRCNNWorkload(DetectionWorkload):
         """Names of the reference's layers, which the closed rules list; its backbone comes from a checkpoint."""
         names = (reference_name(name) for name, _ in model.named_parameters() if not name.startswith("backbone.body."))
         return list(dict.fromkeys(names))
+
+    @property
+    def synthetic_size(self) -> tuple[int, int]:
+        """COCO's commonest size, 480 × 640 where the model's shorter side has 800 pixels."""
+        side = int(self.sizes["min_image_size"])
+        return 3 * side // 5, 4 * side // 5
 
     def change(self, split: str) -> Change | None:
         """Training images are flipped by chance; the model itself brings all to its size."""

@@ -128,6 +128,7 @@ def random_box(
 class ResNetWorkload(Workload):
     """ImageNet classification."""
 
+    static_shapes = True
     full_scale: ClassVar[Mapping[str, Scalar]] = {
         "width": 1.0,
         "num_classes": 1000,

@@ -11,7 +11,6 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +26,7 @@ from torchvision.models.resnet import BasicBlock
 from torchvision.transforms import v2
 
 from mlscaling import schedules
-from mlscaling.detection.backbone import TrunkResNet, load_trunk
+from mlscaling.detection.backbone import TrunkResNet
 from mlscaling.detection.samples import Change, Sample, flipped_by_chance
 from mlscaling.detection.workload import DetectionWorkload
 from mlscaling.spec import Value
@@ -163,14 +162,12 @@ class SSDWorkload(DetectionWorkload):
     }
 
     def model(self) -> nn.Module:
-        """SSD; the trunk's weights are of a classifier where `backbone_weights` names a file beside the data."""
+        """torchvision's SSD."""
         sizes = self.sizes
         blocks = [*sizes["blocks"], 1]  # the last stage is left out
         trunk = TrunkResNet(BasicBlock, blocks, width=float(sizes["width"]), norm_layer=nn.BatchNorm2d)
         size = int(sizes["image_size"])
         maps = Maps(trunk, extra_channels=sizes["extra_channels"], first_map=-(-size // 8))
-        if sizes["backbone_weights"]:
-            load_trunk(maps.body, Path(self.spec.data_dir) / sizes["backbone_weights"])
         for module in maps.modules():
             if isinstance(module, nn.BatchNorm2d):
                 module.momentum = float(sizes["batch_norm_momentum"])
@@ -228,6 +225,11 @@ class SSDWorkload(DetectionWorkload):
     def tensor_names(self, model: nn.Module) -> list[str]:
         """Names of the MXNet reference, which the closed rules list; it has one tensor for scores and boxes."""
         return list(dict.fromkeys(mxnet_name(name) for name, _ in model.named_parameters()))
+
+    @property
+    def synthetic_size(self) -> tuple[int, int]:
+        """The model's."""
+        return int(self.sizes["image_size"]), int(self.sizes["image_size"])
 
     def change(self, split: str) -> Change:
         """The reference's augmentation of training images; others only get the model's size."""
