@@ -103,7 +103,9 @@ def ground_truth(index: Index, rows: Sequence[int]) -> Any:
             {"image_id": row, "bbox": box, "category_id": label, "area": area, "iscrowd": int(crowd), "segmentation": m}
             for box, label, area, crowd, m in values
         ]
-    return _coco(rows, annotations, num_categories=len(index.categories))
+    sizes = zip(rows, index.sizes[list(rows)].tolist(), strict=True)
+    images = [{"id": row, "height": height, "width": width} for row, (height, width) in sizes]
+    return _coco(images, annotations, num_categories=len(index.categories))
 
 
 def results(truth: Any, found: Mapping[int, Detections], *, kind: str) -> Any:
@@ -117,15 +119,15 @@ def results(truth: Any, found: Mapping[int, Detections], *, kind: str) -> Any:
         entries += [{"image_id": row, "category_id": label, "score": score, **form} for label, score, form in pairs]
     if entries:
         return truth.loadRes(entries)
-    return _coco(truth.getImgIds(), [], num_categories=len(truth.getCatIds()))
+    return _coco(truth.dataset["images"], [], num_categories=len(truth.getCatIds()))
 
 
-def _coco(rows: Sequence[int], annotations: Sequence[Mapping[str, Any]], *, num_categories: int) -> Any:
+def _coco(images: Sequence[Mapping[str, Any]], annotations: Sequence[Mapping[str, Any]], *, num_categories: int) -> Any:
     from pycocotools.coco import COCO
 
     coco = COCO()
     coco.dataset = {
-        "images": [{"id": row} for row in rows],
+        "images": images,
         # A match is told by the identifier of the object, so none may be 0.
         "annotations": [{"id": number, **entry} for number, entry in enumerate(annotations, start=1)],
         "categories": [{"id": label} for label in range(1, num_categories + 1)],

@@ -111,7 +111,7 @@ class DetectionSamples:
         index = self.index
         content = os.pread(self._shards[int(index.shards[row])], int(index.lengths[row]), int(index.offsets[row]))
         with Image.open(io.BytesIO(content)) as file:
-            image = np.asarray(file.convert("RGB"))
+            image = np.array(file.convert("RGB"))
         objects = index.objects(row) if self._is_trained_on else slice(0, 0)
         boxes = index.boxes[objects].astype(np.float32)
         boxes[:, 2:] += boxes[:, :2]
