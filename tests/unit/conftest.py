@@ -21,6 +21,12 @@ def digits(tiny_data: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
+def shapes(tiny_data: Path) -> Path:
+    """Prepared images and objects of the tiny COCO."""
+    return tiny_runs.prepared("coco_shapes", tiny_data)
+
+
+@pytest.fixture(scope="session")
 def articles(tiny_data: Path) -> Path:
     """Prepared examples of the tiny Wikipedia."""
     return tiny_runs.prepared("wikipedia_closed_world", tiny_data)

@@ -21,7 +21,7 @@ from mlscaling.datasets.tiny import digits as tiny_digits
 from mlscaling.spec import DatasetSpec
 from PIL import Image
 
-TINY = ("imagenet_digits", "wikipedia_closed_world")
+TINY = ("coco_shapes", "imagenet_digits", "wikipedia_closed_world")
 
 
 def prepare(spec: DatasetSpec, folder: Path) -> dict:
@@ -88,7 +88,9 @@ def test_a_finished_dataset_is_verified_and_not_made_again(tiny) -> None:
 
 def test_changed_prepared_data_is_made_again(tiny, tmp_path: Path) -> None:
     spec, folder, manifest = tiny
-    victim = max((path for path in (folder / "data").rglob("*") if path.suffix in (".JPEG", ".hdf5")), key=str)
+    victim = max(
+        (path for path in (folder / "data").rglob("*") if path.suffix in (".JPEG", ".hdf5", ".jpegs")), key=str
+    )
     content = victim.read_bytes()
     victim.write_bytes(content[:-1] + b"?")
     assert prepare(spec, folder) == manifest
@@ -202,8 +204,8 @@ def test_other_counts_than_expected_are_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"format": "imagnet"}, "dataset format 'imagnet' is unknown; known: imagenet, wikipedia"),
-        ({"generator": "digit"}, "generator 'digit' is unknown; known: closed_world, digits"),
+        ({"format": "imagnet"}, "dataset format 'imagnet' is unknown; known: coco, imagenet, wikipedia"),
+        ({"generator": "digit"}, "generator 'digit' is unknown; known: closed_world, digits, shapes"),
     ],
 )
 def test_unknown_names_list_what_exists(tmp_path: Path, changes, message: str) -> None:

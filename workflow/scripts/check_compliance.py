@@ -12,6 +12,6 @@ verdict = check_compliance(
     ruleset=snakemake.params.ruleset,
     expected=snakemake.params.expected,
     published_sha256=read_json(snakemake.input.record)["log_sha256"],
-    target=None if target is None else Target(values={"": target}, mode=mode),
+    target=None if target is None else Target.of(target, mode=mode),
 )
 write_json(verdict, snakemake.output.verdict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from mlscaling.spec import RunSpec
@@ -34,9 +35,14 @@ def settings(spec: RunSpec) -> dict[str, Any]:
     }
 
 
-def progress(spec: RunSpec, *, trained: int, quality: float, throughput: float) -> str:
+def progress(spec: RunSpec, *, trained: int, quality: float | Mapping[str, float], throughput: float) -> str:
     """One line of an evaluation for people."""
-    return (
-        f"{spec.workload} n{spec.nodes} run {spec.run}: {spec.convergence_unit} {trained}, quality {quality:.4f} "
-        f"(target {spec.target:g}), {throughput:.0f} samples/s"
-    )
+    place = f"{spec.workload} n{spec.nodes} run {spec.run}: {spec.convergence_unit} {trained}"
+    shown = f"quality {_shown(quality, '.4f')} (target {_shown(spec.target, 'g')})"
+    return f"{place}, {shown}, {throughput:.0f} samples/s"
+
+
+def _shown(values: float | Mapping[str, float], form: str) -> str:
+    if isinstance(values, Mapping):
+        return ", ".join(f"{metric} {value:{form}}" for metric, value in values.items())
+    return f"{values:{form}}"

@@ -5,7 +5,7 @@ The references count steps from one, so the first step trains with one step's wo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 
 def warmup_then_polynomial(
@@ -22,6 +22,22 @@ def warmup_then_polynomial(
             return number / warmup_steps
         left = 1 - min(1.0, (number - warmup_steps) / decay_steps)
         return float(end_factor + (1 - end_factor) * left**power)
+
+    return factor
+
+
+def warmup_then_falls(
+    *, warmup_steps: float, warmup_slope: float, fall_steps: Sequence[float], fall_factor: float
+) -> Callable[[int], float]:
+    """Linear warm-up, then a constant rate that falls after some steps (MLPerf SSD and Mask R-CNN).
+
+    `warmup_slope` is what the factor gains in each of `warmup_steps`; it begins at 0 where they would begin lower.
+    """
+
+    def factor(step: int) -> float:
+        number = step + 1
+        warmed = 1 - max(0.0, warmup_steps - number) * warmup_slope
+        return max(0.0, warmed) * fall_factor ** sum(number > fall for fall in fall_steps)
 
     return factor
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 Scalar = bool | int | float | str
+Value = Scalar | Sequence[int | float]
+"""A setting: some of MLPerf's are lists, e.g. the epochs at which a learning rate falls."""
+TargetValue = float | Mapping[str, float]
+"""Quality to reach, or metric → quality where a benchmark has several and all must be reached."""
 
 
 def with_tuples(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,7 +130,7 @@ class ScaleSpec:
 
     dataset: str
     """Name of a file in `config/datasets/`."""
-    target: float
+    target: TargetValue
     """Quality to reach."""
     train_samples: int
     """Training samples in one epoch."""
@@ -134,9 +138,9 @@ class ScaleSpec:
     """Evaluation samples, each counted exactly once."""
     evaluate_every_samples: int
     """Training samples between evaluations; an epoch where `convergence_unit` is epochs."""
-    model: Mapping[str, Scalar]
+    model: Mapping[str, Value]
     """Sizes of the model; empty at full scale where the module's defaults are MLPerf's."""
-    hyperparameters: Mapping[int, Mapping[str, Scalar]]
+    hyperparameters: Mapping[int, Mapping[str, Value]]
     """Global batch size → hyper-parameters under their MLLOG names; empty where nothing is trained."""
     rcps: str = ""
     """File of RCPs in MLPerf's JSON format, or `official` for those of mlperf_logging; empty: none."""
@@ -296,11 +300,11 @@ class RunSpec:
     """`epochs` or `samples`."""
     quality_mode: str
     """`max` or `min`."""
-    target: float
+    target: TargetValue
     """Quality to reach."""
-    model: Mapping[str, Scalar]
+    model: Mapping[str, Value]
     """Model sizes."""
-    hyperparameters: Mapping[str, Scalar]
+    hyperparameters: Mapping[str, Value]
     """Hyper-parameters for this global batch size, under their MLLOG names where MLLOG has one."""
     options: Mapping[str, Scalar] = field(default_factory=dict)
     """Execution options: `precision` (float32, bfloat16, float16), `compile`, `cuda_graphs`, `num_workers`."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mlscaling.mlperf.rounds import Target
 from mlscaling.spec import RunSpec
 
 
@@ -89,9 +91,11 @@ def _horizon(spec: RunSpec) -> int:
             f"workload {spec.workload}, global_batch_size {spec.global_batch_size}: "
             f"hyper-parameter {name!r}, where the run gives up, is missing"
         )
-    return int(spec.hyperparameters[name])
+    return int(spec.hyperparameters[name])  # type: ignore[arg-type]  # checked with the configuration
 
 
-def reached(spec: RunSpec, quality: float) -> bool:
-    """Whether a quality meets the target; NaN never does."""
-    return quality >= spec.target if spec.quality_mode == "max" else quality <= spec.target
+def reached(spec: RunSpec, quality: float | Mapping[str, float]) -> bool:
+    """Whether a quality meets the target, in every metric where there are several; NaN never does."""
+    return Target.of(spec.target, mode=spec.quality_mode).reached(
+        quality if isinstance(quality, Mapping) else {"": quality}
+    )

@@ -14,6 +14,7 @@ from mlscaling.configuration import Problem, check_schema, names_in
 from mlscaling.curves import Curve, points_of_curve
 from mlscaling.execution_options import execution_options
 from mlscaling.mlcommons import footnotes, short_round
+from mlscaling.mlperf.rounds import Target
 from mlscaling.spec import DatasetSpec, Point, Round, RunSpec
 
 
@@ -204,7 +205,7 @@ def _planned_point(point: Point) -> dict[str, Any]:
         "required_runs": point.required_runs,
         "trimmed_runs": point.trimmed_runs,
         "trial_seeds": [] if point.published else [run_seed(point, run=run) for run in range(point.num_runs)],
-        "target": point.settings.target,
+        "target": Target.of(point.settings.target, mode=point.workload.quality_mode).first,
         "quality_name": point.workload.quality_name,
         "quality_mode": point.workload.quality_mode,
         "convergence_unit": point.workload.convergence_unit,

@@ -32,7 +32,6 @@ from mlscaling.workloads.base import Batch, Evaluation, Samples, Workload
 
 Status = Literal["success", "aborted"]
 
-EVAL_BATCH_SIZE = 128
 FIRST_BUCKET_MIB = 1.0
 """DDP's first bucket; a compiled model may have no smaller ones."""
 WARM_UP_STEPS = 3
@@ -245,7 +244,7 @@ def loaders(training: Training, *, place: Ranks, num_steps: int) -> tuple[Iterat
     spec, device = training.spec, training.device
     num_workers = int(spec.options.get("num_workers", 0 if spec.device == "cpu" else spec.cpus_per_accelerator))
     requests = TrainRequests(spec, place=place, num_steps=num_steps)
-    shares = EvalRequests(num_samples=spec.eval_samples, batch_size=EVAL_BATCH_SIZE, place=place)
+    shares = EvalRequests(num_samples=spec.eval_samples, batch_size=training.workload.eval_batch_size, place=place)
     return (
         iter(loader(opened(training.workload, "train"), requests, num_workers=num_workers, device=device)),
         loader(opened(training.workload, "eval"), shares, num_workers=num_workers, device=device),

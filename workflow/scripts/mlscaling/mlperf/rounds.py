@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 QualityMode = Literal["max", "min"]
 MINIGO: Final = "minigo"
@@ -34,6 +34,17 @@ class Target:
     """Metric → limit; the metric's name is empty where there is only one."""
     mode: QualityMode
     """`max` where larger is better."""
+
+    @classmethod
+    def of(cls, target: float | Mapping[str, float], *, mode: str) -> Self:
+        """The target of a workload's configuration: a number, or metric → number."""
+        values = dict(target) if isinstance(target, Mapping) else {"": target}
+        return cls(values=values, mode="max" if mode == "max" else "min")
+
+    @property
+    def first(self) -> float:
+        """Limit of the first metric, which tables show."""
+        return next(iter(self.values.values()))
 
     def reached(self, quality: Mapping[str, float]) -> bool:
         """True where every metric meets its limit; NaN and missing metrics do not."""

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from mlscaling.distributed import sum_over_ranks
-from mlscaling.spec import RunSpec, Scalar
+from mlscaling.spec import RunSpec, Value
 
 Batch = tuple[Tensor, ...]
-"""Tensors of one forward pass; the first dimension is the sample."""
+"""Tensors of one forward pass; the first dimension is the sample, or its parts where another tensor counts those."""
 
 
 class Request(NamedTuple):
@@ -41,8 +41,8 @@ class Samples(Protocol):
 class Evaluation(NamedTuple):
     """Result of one evaluation, the same on every rank."""
 
-    quality: float
-    """In the benchmark's metric."""
+    quality: float | Mapping[str, float]
+    """In the benchmark's metric, or metric → quality where it has several; logged as it is."""
     num_samples: int
     """Samples evaluated over all ranks."""
 
@@ -50,10 +50,12 @@ class Evaluation(NamedTuple):
 class Workload(ABC):
     """One benchmark, set up for one run."""
 
-    full_scale: ClassVar[Mapping[str, Scalar]]
+    full_scale: ClassVar[Mapping[str, Value]]
     """Sizes of MLPerf's model; a run spec's `model` overrides them."""
     num_counters: ClassVar[int] = 2
     """Length of `counts`."""
+    eval_batch_size: ClassVar[int] = 128
+    """Samples that a rank evaluates in one forward pass."""
     static_shapes: ClassVar[bool] = False
     """Whether all training batches have the same shapes; CUDA graphs need it, and cuDNN's search for algorithms."""
 
@@ -110,7 +112,7 @@ class Workload(ABC):
         """Zero-based optimiser step → factor on the base learning rate."""
 
     @abstractmethod
-    def log_values(self) -> Mapping[str, Scalar]:
+    def log_values(self) -> Mapping[str, Value]:
         """MLLOG key → value of the hyper-parameters that the round's rules ask for."""
 
     @abstractmethod
@@ -125,13 +127,13 @@ class Workload(ABC):
     def loss(self, model: nn.Module, batch: Batch) -> Tensor:
         """Mean training loss of a batch."""
 
-    @abstractmethod
     def counts(self, model: nn.Module, batch: Batch) -> Tensor:
         """Counters of an evaluation batch, float64; the first counts the samples."""
+        raise NotImplementedError(f"workload {self.spec.workload} has neither counts nor an evaluate of its own")
 
-    @abstractmethod
     def quality(self, totals: list[float]) -> float:
         """Quality from the counters' sums over all batches and ranks."""
+        raise NotImplementedError(f"workload {self.spec.workload} has neither quality nor an evaluate of its own")
 
     def evaluate(self, model: nn.Module, batches: Iterable[Batch], *, device: torch.device) -> Evaluation:
         """Evaluate this rank's share and combine over ranks; a metric that is no ratio of counts overrides this."""
