@@ -188,7 +188,7 @@ class BertWorkload(Workload):
             training_steps=int(self.hyperparameter("opt_learning_rate_training_steps")),
         )
 
-    def log_values(self) -> Mapping[str, Scalar]:
+    def log_values(self) -> Mapping[str, Value]:
         """Keys of `closed_bert.yaml`."""
         names = (
             "opt_base_learning_rate",
