@@ -14,6 +14,7 @@ if not workflow.configfiles:
 
 
 include: "rules/common.smk"
+include: "rules/common_jobs.smk"
 
 
 pathvars:
@@ -61,3 +62,7 @@ rule all:
 
 onsuccess:
     print(where_results_are())
+
+
+onerror:
+    print(jobs_removed_from_the_queue(), end="")

@@ -23,7 +23,7 @@ SHAPES = [(nodes, accelerators) for nodes in (1, 2, 4, 8) for accelerators in (4
 def test_submission_with_gpus_asks_for_them_on_each_node_and_for_no_tasks(nodes: int, accelerators: int) -> None:
     assert submission(point(nodes=nodes, accelerators=accelerators)) == (
         "sbatch --parsable --job-name run --output job.log --export=ALL --comment rule_train -A 'mlperf' -p 'main'"
-        f" -t 245 --mem 9000 --nodes={nodes} --cpus-per-task=2 --ntasks-per-node={accelerators}"
+        f" -t 275 --mem 9000 --nodes={nodes} --cpus-per-task=2 --ntasks-per-node={accelerators}"
         f" --gres=gpu:{accelerators}"
     )
 
@@ -32,7 +32,7 @@ def test_submission_with_gpus_asks_for_them_on_each_node_and_for_no_tasks(nodes:
 def test_submission_without_gpus_asks_for_all_tasks(nodes: int, accelerators: int) -> None:
     assert submission(point(nodes=nodes, accelerators=accelerators, device="cpu")) == (
         "sbatch --parsable --job-name run --output job.log --export=ALL --comment rule_train -A 'mlperf' -p 'main'"
-        f" -t 245 --mem 9000 --nodes={nodes} --ntasks={nodes * accelerators} --cpus-per-task=2"
+        f" -t 275 --mem 9000 --nodes={nodes} --ntasks={nodes * accelerators} --cpus-per-task=2"
         f" --ntasks-per-node={accelerators}"
     )
 
@@ -68,7 +68,7 @@ def test_torchrun_starts_once_per_node_and_takes_the_nodes_number_in_the_task(no
     assert launchers.launch_command("torchrun", request(nodes=nodes, accelerators=accelerators)) == [
         "srun", "--jobid=12345", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1",
         f"--cpus-per-task={3 * accelerators}", "--kill-on-bad-exit=1", "--wait=60", "--label",
-        "sh", "-c", 'PET_NODE_RANK="$SLURM_NODEID" exec "$@"', "torchrun",
+        "sh", "-c", 'PET_NODE_RANK="$SLURM_PROCID" exec "$@"', "torchrun",
         sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={accelerators}",
         "--master-addr=10.0.0.1", "--master-port=20345", "--no-python", "--",
         "env", "OMP_NUM_THREADS=3", "python", "a b.py",

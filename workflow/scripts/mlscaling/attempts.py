@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlscaling import jobs, provenance, slurm
+from mlscaling import jobs, page_cache, provenance, slurm, staging
 from mlscaling.attempt_folders import (
     Attempt,
     close_abandoned,
+    completed_as_planned,
     completed_for_another,
     next_folder,
     only_one,
@@ -33,7 +34,7 @@ from mlscaling.spec import RunSpec, System
 from mlscaling.supervision import supervise
 from mlscaling.whereabouts import said_by_ranks
 
-STEPS: tuple[Callable[[Job], str], ...] = ()
+STEPS: tuple[Callable[[Job], str], ...] = (staging.stage, page_cache.drop)
 """What happens on the nodes before the training. A step returns nothing, or `<failure class>: <message>`, which ends
 the attempt; it leaves its evidence in the attempt's folder."""
 INTERRUPTED = 130
@@ -54,15 +55,35 @@ class Paths:
     """`train.py`."""
     data_dir: Path
     """Prepared data."""
+    manifest: Path | None = None
+    """Their manifest; needed where they are staged."""
     verdict: Path | None = None
     """Compliance verdict of the run; its being there shows that whoever asked for the result went on with it."""
 
 
-def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
+def run_trainings(runs: Sequence[tuple[RunSpec, Paths]], system: System) -> int:
+    """Make several runs one after another, each as `run_training` does; returns the exit status of the whole command.
+
+    A failed run does not stop the others. A run that completed before is published again, not trained again: snakemake
+    removes the outputs of all runs when one of them is missing.
+    """
+    status = 0
+    for spec, paths in runs:
+        of_run = run_training(spec, system, paths, publish_again=True)
+        if of_run == INTERRUPTED:
+            return of_run
+        status = status or of_run
+    return status
+
+
+def run_training(spec: RunSpec, system: System, paths: Paths, *, publish_again: bool = False) -> int:
     """Make one attempt at a run; returns the exit status of the whole command.
 
     0: the log and the record are published, whether the target was reached or not. Otherwise the attempt's folder says
     why, and neither output exists.
+
+    Args:
+        publish_again: publish an attempt that completed with this spec, whoever got its result before.
     """
     if not paths.data_dir.is_dir():
         message = f"mlscaling data error: {paths.data_dir} is missing though its manifest exists; prepare it again:"
@@ -72,6 +93,8 @@ def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
     paths.attempts_dir.mkdir(parents=True, exist_ok=True)
     with only_one(paths.attempts_dir) as waited:
         close_abandoned(paths.attempts_dir, run=spec.run)
+        if publish_again and (done := completed_as_planned(paths.attempts_dir, spec=spec)):
+            return _publish(done, spec=spec, system=system, paths=paths)
         if done := completed_for_another(paths.attempts_dir, spec=spec, waited=waited, verdict=paths.verdict):
             print(f"run {spec.run}: {done.name} was completed for another process; publishing it", file=sys.stderr)
             return _publish(done, spec=spec, system=system, paths=paths)
@@ -83,7 +106,6 @@ def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
 
 
 def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> int:
-    spec = dataclasses.replace(spec, data_dir=str(paths.data_dir.resolve()))
     attempt = Attempt(
         run=spec.run,
         attempt=int(folder.name.removeprefix("attempt_")),
@@ -93,11 +115,14 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
         job_id=os.environ.get("SLURM_JOB_ID", ""),
     )
     write_attempt(folder, attempt)
-    write_text(spec.to_json() + "\n", folder / "spec.json")
     askers = provenance.ancestors(2)  # the rule's shell, and snakemake
     nodes: list[slurm.Node] = []
     try:
-        nodes = slurm.allocation(attempt.job_id) if attempt.job_id and system.launcher != "local" else []
+        data_dir = staging.staged_folder(system.stage_data_to, data_dir=paths.data_dir, manifest=paths.manifest)
+        spec = dataclasses.replace(spec, data_dir=str(data_dir))
+        write_text(spec.to_json() + "\n", folder / "spec.json")
+        if attempt.job_id and system.launcher != "local":
+            nodes = slurm.allocation(attempt.job_id, order=system.rank_order)
         attempt = dataclasses.replace(attempt, nodes=tuple({"name": n.name, "address": n.address} for n in nodes))
         write_attempt(folder, attempt)
         job = Job(
@@ -107,6 +132,8 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
             train_script=paths.train_script,
             job_id=attempt.job_id,
             nodes=nodes,
+            data_dir=paths.data_dir,
+            manifest=paths.manifest,
         )
         status, ended_by = _run_job(job)
     except ValueError as error:
@@ -118,18 +145,20 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
     if attempt.status == "completed":
         return _publish(folder, spec=spec, system=system, paths=paths)
     print(_failure_text(folder, attempt=attempt, spec=spec), file=sys.stderr)
-    return INTERRUPTED if attempt.failure_class == "interrupted" else 1
+    return INTERRUPTED if ended_by.startswith("interrupted") or attempt.failure_class == "interrupted" else 1
 
 
 def _run_job(job: Job) -> tuple[int, str]:
     """Steps, then the training; status of the command that was last, and what ended it."""
+    started = time.monotonic()
     for step in STEPS:
         if ended_by := step(job):
             (job.folder / "ranks.log").touch()
             return 1, ended_by
-    command = jobs.training(job)
+    command = jobs.training(job, cache_cleared=page_cache.dropped(job.folder))
     write_json(command, job.folder / "command.json")
-    return supervise(command, output=job.folder / "ranks.log", progress=job.folder / "mlperf.log", system=job.system)
+    output, log = job.folder / "ranks.log", job.folder / "mlperf.log"
+    return supervise(command, output=output, progress=log, system=job.system, started=started)
 
 
 # --- judging and publishing -------------------------------------------------------------------------------------------
@@ -139,9 +168,13 @@ def _judge(folder: Path, *, attempt: Attempt, exit_status: int, ended_by: str, n
     notes = _notes(folder)
     log = folder / "mlperf.log"
     with (folder / "ranks.log").open(encoding="utf-8", errors="replace") as lines:
-        attempt = dataclasses.replace(attempt, ranks=said_by_ranks(lines))
-    if not ended_by and log.exists() and _run_stopped(log):
-        if exit_status:
+        ranks = said_by_ranks(lines)
+    attempt = dataclasses.replace(attempt, ranks=ranks, staging_s=staging.seconds(folder))
+    # Once the run has stopped, only its ranks can hang: a limit ends them, and leaves the measurement as it is.
+    if (not ended_by or ended_by.startswith("timeout")) and log.exists() and _run_stopped(log):
+        if ended_by:
+            notes += (f"the ranks were ended after run_stop ({ended_by.partition(': ')[2]})",)
+        elif exit_status:
             notes += (f"the launch command ended with status {exit_status} after run_stop",)
         return dataclasses.replace(
             attempt, status="completed", exit_status=exit_status, ended=time.time(), notes=notes
@@ -168,7 +201,8 @@ def _run_stopped(log: Path) -> bool:
 
 def _notes(folder: Path) -> tuple[str, ...]:
     with (folder / "ranks.log").open(encoding="utf-8", errors="replace") as lines:
-        return tuple(line.removeprefix("emulate: ").strip() for line in lines if line.startswith("emulate: "))
+        said = tuple(line.removeprefix("emulate: ").strip() for line in lines if line.startswith("emulate: "))
+    return said + page_cache.notes(folder)
 
 
 def _failure_text(folder: Path, *, attempt: Attempt, spec: RunSpec) -> str:

@@ -30,7 +30,11 @@ class Job:
     job_id: str
     """Slurm job, empty outside Slurm."""
     nodes: Sequence[slurm.Node]
-    """Nodes of the allocation, first first; empty outside Slurm."""
+    """Nodes of the allocation in the order of ranks; empty outside Slurm."""
+    data_dir: Path
+    """Prepared data as the preparation left them; `spec.data_dir` is where ranks read, maybe a copy."""
+    manifest: Path | None = None
+    """Manifest of the prepared data."""
 
     @property
     def spec_file(self) -> Path:
@@ -49,10 +53,11 @@ def on_nodes(job: Job, *arguments: str) -> list[str]:
     return _launch(job, arguments, ranks_per_node=1, cpus=cpus)
 
 
-def training(job: Job) -> list[str]:
-    """Command of the training."""
+def training(job: Job, *, cache_cleared: bool = False) -> list[str]:
+    """Command of the training; its log says whether the page cache of every node was dropped before."""
     log = (job.folder / "mlperf.log").resolve()
-    return on_ranks(job, "rank", f"--spec={job.spec_file.resolve()}", f"--log={log}")
+    cleared = ["--cache-cleared"] if cache_cleared else []
+    return on_ranks(job, "rank", f"--spec={job.spec_file.resolve()}", f"--log={log}", *cleared)
 
 
 def _launch(job: Job, arguments: Sequence[str], *, ranks_per_node: int, cpus: int) -> list[str]:
@@ -67,6 +72,7 @@ def _launch(job: Job, arguments: Sequence[str], *, ranks_per_node: int, cpus: in
         train_script=train,
         job_id=job.job_id,
         hosts=[node.name for node in job.nodes],
+        hosts_are_ordered=bool(job.nodes) and job.system.rank_order != "slurm",
         master_address=slurm.first_address(job.nodes) if job.nodes else "",
         environment={"OMP_NUM_THREADS": str(job.spec.cpus_per_accelerator), **job.system.environment},
     )
