@@ -65,4 +65,4 @@ onsuccess:
 
 
 onerror:
-    print(jobs_removed_from_the_queue(), end="")
+    print(failures_found_out(), end="")

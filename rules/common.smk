@@ -12,10 +12,15 @@ BASEDIR = Path(workflow.basedir)
 SCRIPTS = "workflow/scripts"
 sys.path.insert(0, str(BASEDIR / "workflow" / "scripts"))
 
+from mlscaling.aftermath import (
+    close_lost,
+    name_of_point_rule,
+    note_removed,
+    removed_jobs,
+)
 from mlscaling.attempt_folders import given_up
 from mlscaling.configuration import read_yaml
 from mlscaling.emulation import available_cores
-from mlscaling.queueing import name_of_point_rule, note_removed, removed_jobs
 from mlscaling.slurm import geometry
 from mlscaling.sources import sources_of
 from mlscaling.study import StudyError, expected_log, load_study, planned, run_spec

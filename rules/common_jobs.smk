@@ -42,25 +42,16 @@ def shape_of_job(name):
     return of_job
 
 
-def jobs_removed_from_the_queue():
-    """A line for each run whose job waited too long; such a run has left a failed attempt."""
-    points = [
-        point
-        for point in STUDY.points
-        if point.published is None and point.system.queue_limit_min
-    ]
-    jobs = removed_jobs(Path.cwd()) if points else {}
-    return "".join(
-        note
-        for point in points
-        for run in range(point.num_runs)
-        if not Path(f"{RESULTS}/runs/{point.path}/result_{run}.txt").exists()
-        if (
-            note := note_removed(
-                point,
-                run=run,
-                attempts_dir=Path(f"{RESULTS}/attempts/{point.path}/run_{run}"),
-                jobs=jobs,
-            )
-        )
-    )
+def failures_found_out():
+    """A line for each run that failed where nobody was left to say why; its attempt now says it."""
+    notes = []
+    jobs = removed_jobs(Path.cwd())
+    for point in STUDY.points:
+        for run in range(point.num_runs):
+            attempts = Path(f"{RESULTS}/attempts/{point.path}/run_{run}")
+            if not Path(f"{RESULTS}/runs/{point.path}/result_{run}.txt").exists():
+                notes.append(close_lost(attempts, run=run))
+                notes.append(
+                    note_removed(point, run=run, attempts_dir=attempts, jobs=jobs)
+                )
+    return "".join(notes)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from mlscaling import launchers, slurm
+from mlscaling.aftermath import note_removed, removed_jobs
 from mlscaling.attempt_folders import read_attempts
 from mlscaling.configuration import check_schema
-from mlscaling.queueing import note_removed, removed_jobs
 from mlscaling.rank_order import ordered
 from mlscaling.spec import Point
 from slurm_requests import point, submission
@@ -130,7 +130,7 @@ def test_a_run_whose_job_waited_too_long_has_failed_once(tmp_path: Path, monkeyp
             assert told == ["", ""]
             assert not folder.exists()
             continue
-        assert told[0].startswith(f"unit/resnet/n{of.nodes} run {run}: job {job} waited in the queue longer than")
+        assert f"run_{run}: attempt 0 failed (timeout): job {job} waited in the queue longer than" in told[0]
         assert told[1] == "", "said once"
         (record,) = read_attempts(folder)
         assert (record["status"], record["failure_class"], record["job_id"]) == ("failed", "timeout", str(job))

@@ -76,17 +76,22 @@ def given_up(attempts_dir: Path, *, log: Path) -> bool:
 
 
 @contextlib.contextmanager
-def only_one(attempts_dir: Path) -> Iterator[bool]:
+def only_one(attempts_dir: Path, *, wait: bool = True) -> Iterator[bool]:
     """Hold the run's lock; yields whether it had to wait.
 
     A killed snakemake leaves its trainings running. A second process for the same run waits for them instead of
     training beside them, which would disturb both measurements.
+
+    Raises:
+        BlockingIOError: another process holds it, and this one does not wait.
     """
     with (attempts_dir / ".lock").open("w") as stream:
         waited = False
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if not wait:
+                raise
             print(f"another process is at work on {attempts_dir}; waiting for it", file=sys.stderr, flush=True)
             fcntl.flock(stream, fcntl.LOCK_EX)
             waited = True
@@ -112,7 +117,7 @@ def close_abandoned(attempts_dir: Path, *, run: int) -> None:
     """Attempts that nobody can be at work on any more, since we hold the lock, become failed ones."""
     for folder, record in zip(attempt_folders(attempts_dir), read_attempts(attempts_dir), strict=True):
         if record["status"] == "running":
-            known = slurm.why_ended(record["job_id"]) if record.get("job_id") else None
+            known = slurm.why_ended(record["job_id"], at=record["started"]) if record.get("job_id") else None
             failure_class, message = known or ("interrupted", "the process that made this attempt disappeared")
             closed = {**record, "status": "failed", "failure_class": failure_class, "message": message, "run": run}
             write_json(closed, folder / "attempt.json")

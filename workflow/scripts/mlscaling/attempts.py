@@ -180,7 +180,12 @@ def _judge(folder: Path, *, attempt: Attempt, exit_status: int, ended_by: str, n
             attempt, status="completed", exit_status=exit_status, ended=time.time(), notes=notes
         )  # fmt: skip
     failure = why_failed(
-        folder / "ranks.log", exit_status=exit_status, ended_by=ended_by, job_id=attempt.job_id, nodes=nodes
+        folder / "ranks.log",
+        exit_status=exit_status,
+        ended_by=ended_by,
+        job_id=attempt.job_id,
+        started=attempt.started,
+        nodes=nodes,
     )
     return dataclasses.replace(
         attempt,

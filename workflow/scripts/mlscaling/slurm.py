@@ -8,9 +8,12 @@ not given, and `sbatch` then gives one node. In the job it strips all SLURM_* bu
 
 from __future__ import annotations
 
+import math
+import os
 import re
 import socket
 import subprocess
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -107,13 +110,19 @@ def rendezvous_port(job_id: str) -> int:
     return FIRST_PORT + int(job_id) % NUM_PORTS
 
 
-def allocation(job_id: str, *, order: str = "slurm") -> list[Node]:
+def allocation(job_id: str, *, order: str = "slurm", patience_s: float = 120.0) -> list[Node]:
     """Nodes of a job in the order of ranks (`rank_order.RANK_ORDERS`); rank 0 is on the first.
+
+    Args:
+        patience_s: seconds in which Slurm is asked again, as its controller may be away for a moment.
 
     Raises:
         ValueError: Slurm does not tell its nodes, or not what the order asks for.
     """
-    listed = _field(answer("scontrol", "show", "job", "--oneliner", job_id), "NodeList")
+    deadline = time.monotonic() + patience_s
+    while not (job := answer("scontrol", "show", "job", "--oneliner", job_id)) and time.monotonic() < deadline:
+        time.sleep(5.0)
+    listed = _field(job, "NodeList")
     names = answer("scontrol", "show", "hostnames", listed).split() if listed else []
     if not names:
         raise ValueError(f"Slurm does not tell the nodes of job {job_id}")
@@ -159,16 +168,29 @@ _ENDS = (
 )  # fmt: skip
 
 
-def why_ended(job_id: str) -> tuple[str, str] | None:
-    """Failure class and message of a job that Slurm ended or is ending; None if it did not or does not say."""
-    live = answer("scontrol", "show", "job", "--oneliner", job_id)
-    if found := _end(f"{_field(live, 'JobState')} {_field(live, 'Reason')}", job_id=job_id):
-        return found
-    if _field(live, "JobState") == "RUNNING":
-        return None
-    # Forgotten by the controller, or still completing, which hides why; the accounting knows.
-    said = answer("sacct", "--allocations", "--noheader", "--parsable2", "--format=State", f"--jobs={job_id}")
-    return _end(said, job_id=job_id)
+def why_ended(job_id: str, *, at: float = math.inf) -> tuple[str, str] | None:
+    """Failure class and message of a job that Slurm ended or is ending; None if it did not or does not say.
+
+    Args:
+        at: a time when the job ran, seconds since 1970: a job that was requeued has the same number each time. By
+            default, its last time.
+    """
+    live = answer("scontrol", "show", "job", "--oneliner", job_id, SLURM_TIME_FORMAT="%s")
+    started = _field(live, "StartTime")
+    if not started.isdigit() or int(started) <= at:  # else it was requeued since, and may run again
+        if found := _end(f"{_field(live, 'JobState')} {_field(live, 'Reason')}", job_id=job_id):
+            return found
+        if _field(live, "JobState") == "RUNNING":
+            return None
+    # Forgotten by the controller, requeued, or still completing, which hides why; the accounting knows.
+    said = answer(
+        "sacct", "--allocations", "--duplicates", "--noheader", "--parsable2", "--format=Start,State",
+        f"--jobs={job_id}", SLURM_TIME_FORMAT="%s",
+    )  # fmt: skip
+    times = [(int(start), state) for start, _, state in (line.partition("|") for line in said.splitlines())
+             if start.isdigit()]  # fmt: skip
+    before = [time for time in times if time[0] <= at]
+    return _end((max(before) if before else min(times))[1], job_id=job_id) if times else None
 
 
 def _end(said: str, *, job_id: str) -> tuple[str, str] | None:
@@ -204,10 +226,13 @@ def _field(record: str, name: str) -> str:
     return match.group(1) if match and match.group(1) != "(null)" else ""
 
 
-def answer(*command: str) -> str:
+def answer(*command: str, **variables: str) -> str:
     """What a command of Slurm prints; empty where it fails, is silent or does not exist."""
+    environment = {**os.environ, **variables}
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_ANSWER_S, stdin=subprocess.DEVNULL, env=environment
+        )
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stdout if done.returncode == 0 else ""

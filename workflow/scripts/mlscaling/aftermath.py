@@ -1,7 +1,7 @@
-"""Runs whose job Slurm removed from its queue, since it waited longer than the system's `queue_limit_min`.
+"""Runs that failed where nobody was left to say why; the snakemake that asked for them finds out when it ends.
 
-Nothing of ours ran, so nobody but the snakemake that submitted the job can say so: it asks Slurm when it ends with an
-error, and leaves a failed attempt for each of these runs. A job is known by its comment, which the executor writes.
+Slurm removes a job from its queue that waited longer than the system's `queue_limit_min`; nothing of ours ran then. A
+job whose first node is lost leaves an attempt that still says that it is running.
 """
 
 from __future__ import annotations
@@ -11,13 +11,26 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from mlscaling.attempt_folders import Attempt, next_folder, read_attempts, write_attempt
+from mlscaling.attempt_folders import Attempt, close_abandoned, next_folder, only_one, read_attempts, write_attempt
 from mlscaling.slurm import answer
 from mlscaling.spec import Point
 
 
+def close_lost(attempts_dir: Path, *, run: int) -> str:
+    """Close the run's last attempt if nobody is at work on it any more; returns a line to print, or nothing."""
+    if not any(record["status"] == "running" for record in read_attempts(attempts_dir)):
+        return ""
+    try:
+        with only_one(attempts_dir, wait=False):
+            close_abandoned(attempts_dir, run=run)
+    except BlockingIOError:
+        return ""
+    last = read_attempts(attempts_dir)[-1]
+    return f"{attempts_dir}: attempt {last['attempt']} failed ({last['failure_class']}): {last['message']}\n"
+
+
 def comment_of_job(point: Point, *, run: int) -> str:
-    """Comment that executor 2.8.0 gives to the job that makes this run: its rule and its wildcards."""
+    """Comment by which the job that makes this run is known: executor 2.8.0 names the rule and its wildcards in it."""
     wildcards = f"{point.system.name}_{point.workload.name}_{point.nodes}"
     if point.allocation == "point":
         return f"rule_{name_of_point_rule(point)}_wildcards_{wildcards}"
@@ -42,7 +55,11 @@ def removed_jobs(folder: Path) -> Mapping[str, str]:
 
 
 def note_removed(point: Point, *, run: int, attempts_dir: Path, jobs: Mapping[str, str]) -> str:
-    """Leave a failed attempt if the run's job is one of those removed and has none yet; returns a line to print, or ""."""
+    """Leave a failed attempt if the run's job is one of those removed and has none yet.
+
+    Returns:
+        A line to print, or nothing.
+    """
     job_id = jobs.get(comment_of_job(point, run=run))
     if job_id is None or any(record.get("job_id") == job_id for record in read_attempts(attempts_dir)):
         return ""
@@ -51,8 +68,15 @@ def note_removed(point: Point, *, run: int, attempts_dir: Path, jobs: Mapping[st
     attempts_dir.mkdir(parents=True, exist_ok=True)
     folder = next_folder(attempts_dir)
     now = time.time()
-    number = int(folder.name.removeprefix("attempt_"))
-    attempt = Attempt(run=run, attempt=number, status="failed", failure_class="timeout", message=message,
-                      started=now, ended=now, job_id=job_id)  # fmt: skip
+    attempt = Attempt(
+        run=run,
+        attempt=int(folder.name.removeprefix("attempt_")),
+        status="failed",
+        failure_class="timeout",
+        message=message,
+        started=now,
+        ended=now,
+        job_id=job_id,
+    )
     write_attempt(folder, attempt)
-    return f"{point.path} run {run}: {message}\n"
+    return f"{attempts_dir}: attempt {attempt.attempt} failed (timeout): {message}\n"
