@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -156,6 +157,12 @@ class SlurmStudy:
                 host = next((v for v in variables if v.startswith(b"SLURMD_NODENAME=")), b"=").partition(b"=")[2]
                 found[host.decode()] = int(entry.name)
         return found
+
+    @staticmethod
+    def send(pid: int, number: signal.Signals) -> None:
+        """Send a process a signal, if it is still there."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
     def wait_until_idle(self) -> None:
         """Return when no job and no rank of this study is left."""
