@@ -14,6 +14,7 @@ if not workflow.configfiles:
 
 
 include: "rules/common.smk"
+include: "rules/common_jobs.smk"
 
 
 pathvars:
@@ -63,3 +64,7 @@ rule all:
 
 onsuccess:
     print(where_results_are())
+
+
+onerror:
+    print(failures_found_out(), end="")

@@ -12,6 +12,12 @@ BASEDIR = Path(workflow.basedir)
 SCRIPTS = "workflow/scripts"
 sys.path.insert(0, str(BASEDIR / "workflow" / "scripts"))
 
+from mlscaling.aftermath import (
+    close_lost,
+    name_of_point_rule,
+    note_removed,
+    removed_jobs,
+)
 from mlscaling.attempt_folders import given_up
 from mlscaling.commands import commands_of_study
 from mlscaling.configuration import read_yaml
@@ -60,37 +66,28 @@ def prepared_data(name):
     makes those inputs anew, so a study whose preparation was interrupted would not go on.
     """
 
-    def of_run(wildcards):
+    def of_runs_to_make(wildcards):
         point = point_of(wildcards)
         file = f"results/datasets/{point.settings.dataset}/{name}"
-        trained = Path(
-            f"{RESULTS}/runs/{point.path}/result_{wildcards.run}.txt"
-        ).exists()
-        return ancient(file) if trained else file
+        runs = [wildcards.run] if hasattr(wildcards, "run") else expected_runs(point)
+        logs = [Path(f"{RESULTS}/runs/{point.path}/result_{run}.txt") for run in runs]
+        return ancient(file) if all(log.exists() for log in logs) else file
 
-    return of_run
+    return of_runs_to_make
 
 
 def prepared_image(wildcards):
-    """Record of the container image that a run starts in; nothing without one. `ancient` as the data are."""
+    """Record of the container image that runs start in; nothing without one. `ancient` as the data are."""
     point = point_of(wildcards)
     records = [
         f"results/images/{name}.json"
         for name, image in IMAGES.items()
         if point.path in image.points
     ]
-    trained = Path(f"{RESULTS}/runs/{point.path}/result_{wildcards.run}.txt").exists()
+    runs = [wildcards.run] if hasattr(wildcards, "run") else expected_runs(point)
+    logs = [Path(f"{RESULTS}/runs/{point.path}/result_{run}.txt") for run in runs]
+    trained = all(log.exists() for log in logs)
     return [ancient(record) if trained else record for record in records]
-
-
-def systems_of(kind):
-    """Wildcard constraint: systems whose points are `trained`, or `published` and imported."""
-    systems = {
-        point.system.name
-        for point in STUDY.points
-        if (point.published is None) == (kind == "trained")
-    }
-    return "|".join(map(re.escape, sorted(systems))) or "(?!)"
 
 
 def published_log(wildcards):
@@ -108,8 +105,9 @@ def published_log(wildcards):
 
 
 def attempts_dir(wildcards):
-    """Folder of all attempts at a run; never declared as output, so that nothing ever deletes it."""
-    return f"{RESULTS}/attempts/{point_of(wildcards).path}/run_{wildcards.run}"
+    """Folder of all attempts at a run, or of those of a point; never an output, so that nothing ever deletes it."""
+    run = f"/run_{wildcards.run}" if hasattr(wildcards, "run") else ""
+    return f"{RESULTS}/attempts/{point_of(wildcards).path}{run}"
 
 
 def commands_of_points():
@@ -120,8 +118,9 @@ def commands_of_points():
 
 
 def training(wildcards):
-    """Everything that one training consumes, as JSON."""
-    return run_spec(STUDY, point_of(wildcards), run=int(wildcards.run)).to_json()
+    """Everything that one training consumes, as JSON; for all runs of a point, that of run 0."""
+    run = int(getattr(wildcards, "run", 0))
+    return run_spec(STUDY, point_of(wildcards), run=run).to_json()
 
 
 def threads_of_training(wildcards):

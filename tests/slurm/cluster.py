@@ -93,7 +93,7 @@ class Cluster:
             self._slurm("scancel", "--user=root", check=False)
         namespaces = self._namespaces()
         for name in [*namespaces, "slurmctld", "slurmdbd", "mariadbd", "munged"]:
-            self._stop(name)
+            self.stop(name)
         for name in namespaces:
             self._kill_namespace(name)
             _run("ip", "netns", "delete", f"{BRIDGE}-{name}", check=False)
@@ -222,8 +222,16 @@ class Cluster:
             for device in ("lo", "eth0"):
                 _run("ip", "-n", space, "link", "set", device, "up")
 
-    def _start_slurm(self) -> None:
+    def start_accounting(self) -> None:
+        """Start slurmdbd; the controller finds it and tells what it has missed."""
         self._start("slurmdbd", ["slurmdbd", "-D"])
+
+    def start_controller(self) -> None:
+        """Start slurmctld; it takes up the jobs that it knew."""
+        self._start("slurmctld", ["slurmctld", "-D"])
+
+    def _start_slurm(self) -> None:
+        self.start_accounting()
         add = ("sacctmgr", "--immediate", "add")
         self._wait(
             lambda: _succeeds(*add, "cluster", files.NAME, env=self.environment), what="slurmdbd answers", seconds=30
@@ -231,7 +239,7 @@ class Cluster:
         self._slurm(*add, "account", "mlperf", f"cluster={files.NAME}")
         self._slurm(*add, "user", "root", "account=mlperf", check=False)  # root exists, its account does not
         self._slurm("sacctmgr", "--immediate", "modify", "user", "root", "set", "DefaultAccount=mlperf")
-        self._start("slurmctld", ["slurmctld", "-D"])
+        self.start_controller()
         for node in range(1, self.shape.nodes + 1):
             self.power_on(node)
         self.wait_until_ready()
@@ -271,13 +279,14 @@ class Cluster:
     def _alive(self, name: str) -> bool:
         return self._pid(name) is not None
 
-    def _stop(self, name: str) -> None:
-        for number in (signal.SIGTERM, signal.SIGKILL):
+    def stop(self, name: str, *, number: signal.Signals = signal.SIGTERM) -> None:
+        """End a daemon: by a signal, and by SIGKILL where that does not do."""
+        for way in (number, signal.SIGKILL):
             pid = self._pid(name)
             if pid is None:
                 return
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+                os.kill(pid, way)
             with contextlib.suppress(ClusterError):
                 self._wait(lambda: not self._alive(name), what=f"{name} ended", seconds=8)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -17,9 +18,8 @@ from typing import Any
 from cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
-POLL = "--slurm-init-seconds-before-status-checks="
-SLOW_POLL = f"{POLL}20"
-"""For trainings that take longer than the 10 s which are asked for otherwise; the interval grows."""
+FAST = ["--slurm-init-seconds-before-status-checks=3", "--latency-wait=10"]
+"""Settings for an idle cluster of one's own, as docs/slurm.md names them."""
 RUNS_TABLE = "results/on_slurm/tables/runs.csv"
 """What the tests of faults ask for: every run, its verdict and its row."""
 STUDY = """\
@@ -33,9 +33,17 @@ plots: [speedup]
 """
 
 
-def curve(*, nodes: Sequence[int], runs: int, system: str = "test_cluster") -> str:
+def curve(
+    *,
+    nodes: Sequence[int],
+    runs: int,
+    system: str = "test_cluster",
+    local_batch_size: int = 64,
+    allocation: str = "run",
+) -> str:
     """A curve of the study's file."""
-    return f"  - {{workload: resnet, system: {system}, nodes: {list(nodes)}, weak: {{local_batch_size: 64}}, runs: {runs}}}"
+    what = f"workload: resnet, system: {system}, nodes: {list(nodes)}, weak: {{local_batch_size: {local_batch_size}}}"
+    return f"  - {{{what}, runs: {runs}, allocation: {allocation}}}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +79,7 @@ class SlurmStudy:
     def snakemake(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run it to its end."""
         done = subprocess.run(
-            self.command(*arguments), cwd=self.path, env=self.environment(), capture_output=True, text=True, timeout=300
+            self.command(*arguments), cwd=self.path, env=self.environment(), capture_output=True, text=True, timeout=600
         )
         assert not check or done.returncode == 0, done.stdout + done.stderr + self.slurm_logs()
         return done
@@ -91,10 +99,9 @@ class SlurmStudy:
         return Started(process=process, log=log)
 
     def command(self, *arguments: str) -> list[str]:
-        """Targets come first: `--configfile` takes all words behind it for files. The profile's slow poll gives way."""
-        poll = [] if any(word.startswith(POLL) for word in arguments) else [f"{POLL}10"]
-        options = ["--nolock", "--latency-wait=10", "--profile", "profiles/slurm", "--configfile", "study.yaml"]
-        return [sys.executable, "-m", "snakemake", *arguments, *poll, *options]
+        """Targets come first: `--configfile` takes all words behind it for files."""
+        options = ["--nolock", *FAST, "--profile", "profiles/slurm", "--configfile", "study.yaml"]
+        return [sys.executable, "-m", "snakemake", *arguments, *options]
 
     def environment(self) -> dict[str, str]:
         """Environment in which `python` is the tests' own and Slurm's commands find the cluster."""
@@ -107,9 +114,9 @@ class SlurmStudy:
         """Path below the study's results."""
         return self.path.joinpath("results", "on_slurm", *parts)
 
-    def attempts(self, *, nodes: int, run: int = 0) -> list[dict[str, Any]]:
+    def attempts(self, *, nodes: int, run: int = 0, system: str = "test_cluster") -> list[dict[str, Any]]:
         """Attempts at a run of ResNet."""
-        folder = self.results("attempts/test_cluster/resnet", f"n{nodes}", f"run_{run}")
+        folder = self.results("attempts", system, "resnet", f"n{nodes}", f"run_{run}")
         paths = sorted(folder.glob("attempt_*/attempt.json"))
         return [json.loads(path.read_text()) for path in paths]
 
@@ -151,11 +158,33 @@ class SlurmStudy:
                 found[host.decode()] = int(entry.name)
         return found
 
+    @staticmethod
+    def send(pid: int, number: signal.Signals) -> None:
+        """Send a process a signal, if it is still there."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
     def wait_until_idle(self) -> None:
         """Return when no job and no rank of this study is left."""
         wait_for(lambda: not self.running_jobs() or None, what="no job is left", seconds=60)
         folders = [path.parent for path in self.results("attempts").rglob("spec.json")]
         wait_for(lambda: not any(map(self.rank_processes, folders)) or None, what="no rank is left", seconds=30)
+
+    # --- what it is ---------------------------------------------------------------------------------------------------
+
+    def change(self, file: str, texts: Mapping[str, str]) -> None:
+        """Replace texts of a file; each must be there."""
+        content = (self.path / file).read_text()
+        for old, new in texts.items():
+            assert old in content, f"{file} has no {old!r}"
+            content = content.replace(old, new)
+        (self.path / file).write_text(content)
+
+    def system(self, name: str, texts: Mapping[str, str], *, keys: str = "") -> None:
+        """A system like the test cluster, with other texts, and more keys."""
+        own = f"config/systems/{name}.yaml"
+        (self.path / own).write_text((self.path / "config/systems/test_cluster.yaml").read_text() + keys)
+        self.change(own, texts)
 
     def copy(self, target: Path, *, study: str) -> SlurmStudy:
         """A copy with another study, whose data are prepared already."""
@@ -167,13 +196,8 @@ class SlurmStudy:
 def quick(prepared: SlurmStudy, target: Path, *, nodes: int, runs: int) -> SlurmStudy:
     """A study whose trainings end after a few epochs and have their nodes for themselves."""
     study = prepared.copy(target, study=STUDY.format(curves=curve(nodes=[nodes], runs=runs)))
-    for file, old, new in (
-        ("config/workloads/resnet.yaml", "target: 0.97 ", "target: 0.5 "),
-        ("config/systems/test_cluster.yaml", "mem_mib_per_node: 3000", "mem_mib_per_node: 9000"),
-    ):
-        text = (study.path / file).read_text()
-        assert old in text
-        (study.path / file).write_text(text.replace(old, new))
+    study.change("config/workloads/resnet.yaml", {"target: 0.97 ": "target: 0.5 "})
+    study.change("config/systems/test_cluster.yaml", {"mem_mib_per_node: 3000": "mem_mib_per_node: 9000"})
     return study
 
 

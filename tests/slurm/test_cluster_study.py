@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from slurm_study import SLOW_POLL, STUDY, SlurmStudy, curve
+from slurm_study import STUDY, SlurmStudy, curve
 
 pytestmark = [pytest.mark.slurm, pytest.mark.training]
 POINTS = [(1, 0), (1, 1), (2, 0), (2, 1), (4, 0)]
@@ -24,7 +24,7 @@ def trained(prepared: SlurmStudy, tmp_path_factory: pytest.TempPathFactory) -> S
         assert old in system
         system = system.replace(old, new)
     (study.path / "config/systems/by_torchrun.yaml").write_text(system)
-    study.snakemake(SLOW_POLL)
+    study.snakemake()
     return study
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +15,9 @@ from pathlib import Path
 
 import pytest
 from mlscaling.attempt_folders import given_up, read_attempts
-from mlscaling.attempts import Paths, run_training
+from mlscaling.attempts import Paths, run_training, run_trainings
+from mlscaling.datasets.preparation import checksums, contents
+from mlscaling.seeds import spec_of_run
 from mlscaling.spec import RunSpec, System
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
@@ -23,12 +27,19 @@ STAND_IN = """
 import json, os, sys, time
 from pathlib import Path
 sys.path.insert(0, {scripts!r})
-if sys.argv[1] in ("emulate", "capture"):
+if sys.argv[1] in ("emulate", "capture", "stage"):
     import train
     sys.exit(train.main(sys.argv[1:]))
+if sys.argv[1] == "drop-page-cache":
+    from mlscaling.page_cache import drop_here
+    here = Path({fate!r}).parent
+    sys.exit(drop_here(here / ("drop_caches" if os.environ["RANK"] in (here / "may_drop").read_text() else "data")))
 log = Path(sys.argv[3].removeprefix("--log="))
 fate = Path({fate!r}).read_text()
 rank = os.environ["RANK"]
+fails = Path({fate!r}).parent / "fails"
+if fails.exists() and fails.read_text() == str(json.loads(Path(sys.argv[2].removeprefix("--spec=")).read_text())["run"]):
+    sys.exit("KeyError")
 print("hello from", rank, flush=True)
 if rank == "1" and fate.startswith("raise"):
     exec(fate)
@@ -40,18 +51,21 @@ if rank == "0":
     def event(key, value, at, **metadata):
         return ":::MLLOG " + json.dumps(dict(namespace="", time_ms=at, event_type="POINT_IN_TIME", key=key, value=value,
                                              metadata=dict(file="x", lineno=1, **metadata)))
-    lines = [event("submission_benchmark", "resnet", 1000), event("run_start", None, 2000)]
+    lines = [event("submission_benchmark", "resnet", 1000),
+             event("cache_clear", sys.argv[4:] == ["--cache-cleared"], 1000), event("run_start", None, 2000)]
     if fate != "no_stop":
         lines += [event("eval_accuracy", 0.98, 60000, epoch_num=3),
                   event("run_stop", None, 62000, status="aborted" if fate == "aborted" else "success")]
     log.write_text("\\n".join(lines) + "\\n")
 if fate == "exit after" and rank == "0":
     sys.exit(5)
+if fate == "hang after":
+    time.sleep(300)
 """
 
 SYSTEM = System(
     name="unit", title="unit", max_nodes=2, accelerators_per_node=1, cpus_per_accelerator=1, accelerator="CPU core",
-    device="cpu", launcher="local", emulated=True, time_limit_min=1, silence_limit_min=1,
+    device="cpu", launcher="local", emulated=True, startup_limit_min=1, time_limit_min=1, silence_limit_min=1,
 )  # fmt: skip
 
 
@@ -126,12 +140,18 @@ def test_every_attempt_is_kept_and_counted(paths: Paths) -> None:
     assert not given_up(paths.attempts_dir, log=paths.log)
 
 
-def test_silence_ends_an_attempt_as_timeout(paths: Paths) -> None:
-    quick = dataclasses.replace(SYSTEM, silence_limit_min=0.05)
-    assert attempt(paths, "hang", system=quick) == 1
+def test_a_limit_ends_an_attempt_as_timeout(paths: Paths) -> None:
+    assert attempt(paths, "hang", system=dataclasses.replace(SYSTEM, startup_limit_min=0.03)) == 1
     (record,) = read_attempts(paths.attempts_dir)
     assert record["failure_class"] == "timeout"
-    assert "silence_limit_min" in record["message"]
+    assert "startup_limit_min" in record["message"]
+
+
+def test_ranks_that_hang_after_run_stop_are_ended_and_their_run_counts(paths: Paths) -> None:
+    assert attempt(paths, "hang after", system=dataclasses.replace(SYSTEM, silence_limit_min=0.02)) == 0
+    (record,) = json.loads(paths.record.read_text())["attempts"]
+    assert any("ended after run_stop (no MLLOG event" in note for note in record["notes"])
+    assert ranks_alive(paths) == []
 
 
 def test_missing_data_is_a_clear_error_and_no_attempt(paths: Paths, capfd: pytest.CaptureFixture[str]) -> None:
@@ -139,6 +159,106 @@ def test_missing_data_is_a_clear_error_and_no_attempt(paths: Paths, capfd: pytes
     assert attempt(paths, "") == 1
     assert str(paths.data_dir) in capfd.readouterr().err
     assert not paths.attempts_dir.exists()
+
+
+# --- steps before the training ----------------------------------------------------------------------------------------
+
+
+def with_data(paths: Paths) -> Paths:
+    """With prepared data of one file, and their manifest."""
+    (paths.data_dir / "train.bin").write_bytes(b"x" * 1000)
+    (paths.data_dir / "SHA256SUMS").write_text(checksums(paths.data_dir))
+    manifest = paths.data_dir.parent / "manifest.json"
+    manifest.write_text(json.dumps(contents(paths.data_dir)))
+    return dataclasses.replace(paths, manifest=manifest)
+
+
+def test_staged_data_are_what_ranks_read_and_the_time_is_reported(paths: Paths) -> None:
+    staged = dataclasses.replace(SYSTEM, stage_data_to=str(paths.data_dir.parent / "local"))
+    for number, copied in enumerate([[0, 1], [0, 0]]):
+        assert attempt(with_data(paths), "", system=staged) == 0
+        folder = paths.attempts_dir / f"attempt_{number}"
+        read_from = Path(json.loads((folder / "spec.json").read_text())["data_dir"])
+        assert read_from.parent == Path(staged.stage_data_to)
+        assert (read_from / "train.bin").read_bytes() == b"x" * 1000
+        said = json.loads((folder / "stage.json").read_text())
+        assert sorted(node["copied"] for node in said["nodes"]) == copied
+        attempts = json.loads(paths.record.read_text())["attempts"]
+        assert attempts[number]["staging_s"] == said["seconds"] > 0
+
+
+def test_damaged_data_end_the_attempt_before_the_training(paths: Paths) -> None:
+    paths = with_data(paths)
+    (paths.data_dir / "train.bin").write_bytes(b"y" * 1000)
+    staged = dataclasses.replace(SYSTEM, stage_data_to=str(paths.data_dir.parent / "local"))
+    assert run_training(make_spec(), staged, paths) == 1
+    (record,) = read_attempts(paths.attempts_dir)
+    assert record["failure_class"] == "data"
+    assert f"{paths.data_dir}/train.bin has another checksum" in record["message"]
+    assert record["message"].startswith(f"{socket.gethostname()}: ")
+    assert not (paths.attempts_dir / "attempt_0" / "command.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("may_drop", "cleared", "noted"),
+    [
+        ("01", True, []),
+        ("0", False, [r"the page cache was not dropped \(\S+: .*data: Is a directory; sudo: --non-inter"]),
+    ],
+    ids=["every node", "one of two"],
+)
+def test_the_log_says_that_the_cache_was_dropped_only_if_it_was_everywhere(
+    paths: Paths, may_drop: str, cleared: bool, noted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sudo = paths.data_dir / "sudo"
+    sudo.write_text('#!/bin/sh\necho "$1: a password is required" >&2; exit 1\n')
+    sudo.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{sudo.parent}{os.pathsep}{os.environ['PATH']}")
+    (paths.data_dir.parent / "may_drop").write_text(may_drop)
+    assert attempt(paths, "", system=dataclasses.replace(SYSTEM, drop_page_cache=True)) == 0
+    assert (paths.data_dir.parent / "drop_caches").read_text() == "3\n"
+    (line,) = (line for line in paths.log.read_text().splitlines() if "cache_clear" in line)
+    assert json.loads(line.removeprefix(":::MLLOG "))["value"] is cleared
+    (record,) = json.loads(paths.record.read_text())["attempts"]
+    notes = [note for note in record["notes"] if "page cache" in note]
+    assert [bool(re.match(pattern, note)) for pattern, note in zip(noted, notes, strict=True)] == [True] * len(noted)
+
+
+# --- all runs of a point, one after another ---------------------------------------------------------------------------
+
+
+def test_a_failed_run_does_not_stop_the_others_and_costs_only_itself_the_next_time(paths: Paths) -> None:
+    def places(run: int) -> Paths:
+        names = {
+            "attempts_dir": f"attempts/run_{run}",
+            "log": f"runs/result_{run}.txt",
+            "record": f"runs/run_{run}.json",
+        }
+        here = paths.data_dir.parent
+        return dataclasses.replace(paths, **{name: here / place for name, place in names.items()})
+
+    def all_runs(fate: str, *, num_runs: int = 3, **changes: object) -> int:
+        (paths.train_script.parent / "fate").write_text(fate)
+        runs = [(spec_of_run(make_spec(**changes), run=run), places(run)) for run in range(num_runs)]
+        return run_trainings(runs, SYSTEM)
+
+    def tried() -> list[list[str]]:
+        every = (read_attempts(places(run).attempts_dir) for run in range(4))
+        return [[record["status"] for record in records] for records in every if records]
+
+    (paths.train_script.parent / "fails").write_text("1")
+    assert all_runs("") == 1
+    assert tried() == [["completed"], ["failed"], ["completed"]]
+    for run in range(3):  # as Snakemake does, since one output is missing
+        for path in (places(run).log, places(run).record):
+            path.unlink(missing_ok=True)
+    (paths.train_script.parent / "fails").unlink()
+    assert all_runs("", num_runs=4) == 0
+    assert tried() == [["completed"], ["failed", "completed"], ["completed"], ["completed"]]
+    seeds = [json.loads(places(run).record.read_text())["spec"]["seed"] for run in range(4)]
+    assert len(set(seeds)) == 4
+    assert all_runs("", target="other") == 0
+    assert [len(statuses) for statuses in tried()] == [2, 3, 2, 1], "another spec is another training"
 
 
 # --- a process of its own, as Snakemake starts it ---------------------------------------------------------------------

@@ -23,7 +23,7 @@ SHAPES = [(nodes, accelerators) for nodes in (1, 2, 4, 8) for accelerators in (4
 def test_submission_with_gpus_asks_for_them_on_each_node_and_for_no_tasks(nodes: int, accelerators: int) -> None:
     assert submission(point(nodes=nodes, accelerators=accelerators)) == (
         "sbatch --parsable --job-name run --output job.log --export=ALL --comment rule_train -A 'mlperf' -p 'main'"
-        f" -t 245 --mem 9000 --nodes={nodes} --cpus-per-task=2 --ntasks-per-node={accelerators}"
+        f" -t 275 --mem 9000 --nodes={nodes} --cpus-per-task=2 --ntasks-per-node={accelerators}"
         f" --gres=gpu:{accelerators}"
     )
 
@@ -32,7 +32,7 @@ def test_submission_with_gpus_asks_for_them_on_each_node_and_for_no_tasks(nodes:
 def test_submission_without_gpus_asks_for_all_tasks(nodes: int, accelerators: int) -> None:
     assert submission(point(nodes=nodes, accelerators=accelerators, device="cpu")) == (
         "sbatch --parsable --job-name run --output job.log --export=ALL --comment rule_train -A 'mlperf' -p 'main'"
-        f" -t 245 --mem 9000 --nodes={nodes} --ntasks={nodes * accelerators} --cpus-per-task=2"
+        f" -t 275 --mem 9000 --nodes={nodes} --ntasks={nodes * accelerators} --cpus-per-task=2"
         f" --ntasks-per-node={accelerators}"
     )
 
@@ -68,7 +68,7 @@ def test_torchrun_starts_once_per_node_and_takes_the_nodes_number_in_the_task(no
     assert launchers.launch_command("torchrun", request(nodes=nodes, accelerators=accelerators)) == [
         "srun", "--jobid=12345", "--overlap", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1",
         f"--cpus-per-task={3 * accelerators}", "--kill-on-bad-exit=1", "--wait=60", "--label",
-        "sh", "-c", 'PET_NODE_RANK="$SLURM_NODEID" exec "$@"', "torchrun",
+        "sh", "-c", 'PET_NODE_RANK="$SLURM_PROCID" exec "$@"', "torchrun",
         sys.executable, "-m", "torch.distributed.run", f"--nnodes={nodes}", f"--nproc-per-node={accelerators}",
         "--master-addr=10.0.0.1", "--master-port=20345", "--no-python", "--",
         "env", "OMP_NUM_THREADS=3", "python", "a b.py",
@@ -143,7 +143,7 @@ def test_an_allocation_with_a_compressed_list_keeps_slurms_order_addresses_and_p
 
 def test_silence_of_slurm_is_an_error_that_names_the_job(answers: Path) -> None:
     with pytest.raises(ValueError, match="does not tell the nodes of job 7"):
-        slurm.allocation("7")
+        slurm.allocation("7", patience_s=0.0)
     assert slurm.why_ended("7") is None
 
 
@@ -153,27 +153,37 @@ def test_a_first_node_that_knows_itself_by_loopback_only_is_found_by_the_others(
     assert slurm.first_address(nodes) == "127.0.0.1", "the kernel's own choice of an address towards the second node"
 
 
+NOW = "StartTime=1000"
+"""When the job started for the last time; the attempt started 5 s later."""
+
+
 @pytest.mark.parametrize(
     ("job", "accounted", "expected"),
     [
-        ("JobState=RUNNING Reason=None", "CANCELLED by 0", None),
-        ("JobState=COMPLETING Reason=TimeLimit", "", "timeout"),
-        ("JobState=TIMEOUT Reason=TimeLimit", "", "timeout"),
-        ("JobState=COMPLETING Reason=None", "CANCELLED by 0\n", "interrupted"),
-        ("JobState=CANCELLED Reason=None", "", "interrupted"),
-        ("JobState=NODE_FAIL Reason=NodeDown", "", "node"),
-        ("JobState=OUT_OF_MEMORY Reason=OutOfMemory", "", "out_of_memory"),
-        ("", "NODE_FAIL\n", "node"),
-        ("", "PREEMPTED\n", "preempted"),
-        ("", "FAILED\n", None),
+        (f"JobState=RUNNING Reason=None {NOW}", "1000|CANCELLED by 0", None),
+        (f"JobState=COMPLETING Reason=TimeLimit {NOW}", "", "timeout"),
+        (f"JobState=TIMEOUT Reason=TimeLimit {NOW}", "", "timeout"),
+        (f"JobState=COMPLETING Reason=None {NOW}", "1000|CANCELLED by 0\n", "interrupted"),
+        (f"JobState=CANCELLED Reason=None {NOW}", "", "interrupted"),
+        (f"JobState=NODE_FAIL Reason=NodeDown {NOW}", "", "node"),
+        (f"JobState=OUT_OF_MEMORY Reason=OutOfMemory {NOW}", "", "out_of_memory"),
+        ("", "1000|NODE_FAIL\n", "node"),
+        ("", "1000|PREEMPTED\n", "preempted"),
+        ("", "1000|FAILED\n", None),
         ("", "", None),
+        # Requeued under the same number: what ended this attempt is neither what the job does now nor what it did before.
+        ("JobState=PENDING Reason=BeginTime StartTime=1200", "1000|PREEMPTED\nUnknown|PENDING\n", "preempted"),
+        ("JobState=COMPLETING Reason=None StartTime=1010", "1000|PREEMPTED\n", "preempted"),
+        ("JobState=RUNNING Reason=None StartTime=1200", "900|PREEMPTED\n1000|NODE_FAIL\n1200|RUNNING\n", "node"),
+        ("JobState=TIMEOUT Reason=TimeLimit StartTime=1200", "1000|NODE_FAIL\n1200|TIMEOUT\n", "node"),
+        ("JobState=RUNNING Reason=None StartTime=1200", "", None),
     ],
 )
 def test_what_ended_a_job(answers: Path, job: str, accounted: str, expected: str | None) -> None:
     if job:
         (answers / "show_job").write_text(f"JobId=7 {job} NodeList=gpu1\n")
     (answers / "sacct").write_text(accounted)
-    found = slurm.why_ended("7")
+    found = slurm.why_ended("7", at=1005.0)
     assert (found and found[0]) == expected
     assert found is None or "job 7 was ended by" in found[1]
 
@@ -210,6 +220,12 @@ ALIGNED = [
     " 9: ValueError: mlscaling data error: shard 3",
     "srun: error: node2: task 9: Exited with exit code 1",
 ]
+TOO_MUCH = [
+    "0: slurmstepd-node1: error: *** STEP 37.0 ON node1 CANCELLED AT 2026-12-01T05:34:36 ***",
+    "srun: error: node1: task 0: Killed",
+    "1: slurmstepd-node2: error: StepId=37.0 exceeded memory limit (963760128 > 838860800), being killed",
+    "srun: error: node2: task 1: Killed",
+]
 PEER_LOST = ["0: RuntimeError: Connection closed by peer", "srun: error: node1: task 0: Exited with exit code 1"]
 
 
@@ -224,12 +240,26 @@ PEER_LOST = ["0: RuntimeError: Connection closed by peer", "srun: error: node1: 
         ([*PEER_LOST, "slurmstepd: error: *** STEP 7.0 ON a CANCELLED AT T DUE TO TIME LIMIT ***"], "timeout", "TIME"),
         ([*PEER_LOST, "srun: error: Node failure on node2"], "node", "Node failure on node2"),
         (["srun: error: node2: task 1: Bus error", *PEER_LOST], "node", "Bus error"),
+        (TOO_MUCH, "out_of_memory", "exceeded memory limit"),
     ],
 )
 def test_the_first_end_that_srun_reports_is_the_cause(lines: list[str], failure_class: str, part: str) -> None:
     failure = classify(lines, otherwise="?")
     assert failure.failure_class == failure_class, failure
     assert part in failure.message
+
+
+@pytest.mark.parametrize(
+    ("why", "failure_class"),
+    [(" DUE TO PREEMPTION", "preempted"), (" DUE TO TIME LIMIT", "timeout"), ("", "interrupted")],
+)
+def test_where_the_accounting_is_silent_slurms_daemons_say_why(
+    answers: Path, tmp_path: Path, why: str, failure_class: str
+) -> None:
+    log = tmp_path / "ranks.log"
+    log.write_text(f"0: slurmstepd-node1: error: *** STEP 7.0 ON node1 CANCELLED AT 2026-12-01T05:33:36{why} ***\n")
+    failure = why_failed(log, exit_status=-15, ended_by="interrupted: by SIGTERM", job_id="7", started=1.0)
+    assert failure.failure_class == failure_class
 
 
 def test_ranks_say_where_they_are() -> None:

@@ -1,5 +1,8 @@
-"""Command line of trainings: `run` makes one attempt at a run, `rank` is one rank of it, `emulate` a one-host srun;
-`capture` says what a node is."""
+"""Command line of trainings: `run` makes one attempt at a run, `runs` at several, one after another.
+
+The others start on their nodes: `rank` is one rank, `stage` and `drop-page-cache` come before, `emulate` is a one-host
+srun.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,11 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mlscaling.attempts import Paths
+    from mlscaling.spec import System
 
 CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
 
@@ -16,46 +24,99 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     _add_run(commands.add_parser("run", help="make one attempt at a run", allow_abbrev=False))
+    _add_runs(commands.add_parser("runs", help="make one attempt at each run of a point", allow_abbrev=False))
     _add_rank(commands.add_parser("rank", help="train as one rank", allow_abbrev=False))
+    _add_stage(commands.add_parser("stage", help="have a verified copy of the data on this node", allow_abbrev=False))
+    commands.add_parser("drop-page-cache", help="drop this node's page cache", allow_abbrev=False)
     _add_emulate(commands.add_parser("emulate", help="start a command on emulated nodes", allow_abbrev=False))
     _add_look(commands.add_parser("look", help="say what this node has of a container", allow_abbrev=False))
     _add_capture(commands.add_parser("capture", help="say what this node is", allow_abbrev=False))
     options = parser.parse_args(arguments)
-    functions = {"run": _run, "rank": _rank, "emulate": _emulate, "look": _look, "capture": _capture}
-    return functions[options.command](options)
+    commands_by_name = {
+        "run": _run,
+        "runs": _runs,
+        "rank": _rank,
+        "stage": _stage,
+        "drop-page-cache": _drop_page_cache,
+        "emulate": _emulate,
+        "look": _look,
+        "capture": _capture,
+    }
+    return commands_by_name[options.command](options)
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--spec", required=True, help="what to train, JSON of a RunSpec")
-    parser.add_argument("--system", required=True, help="name of a file in <config-dir>/systems")
-    parser.add_argument("--config-dir", type=Path, default=CONFIG_DIR, help="folder of the configuration")
-    parser.add_argument("--data-dir-file", type=Path, required=True, help="file that holds the folder of prepared data")
-    parser.add_argument("--image-file", type=Path, nargs="?", help="record of the container image; empty without one")
+    _add_what_and_where(parser)
     parser.add_argument("--attempts-dir", type=Path, required=True, help="folder of all attempts at this run")
     parser.add_argument("--log-file", type=Path, required=True, help="MLPerf log to publish")
     parser.add_argument("--record-file", type=Path, required=True, help="run record to publish")
 
 
+def _add_runs(parser: argparse.ArgumentParser) -> None:
+    _add_what_and_where(parser)
+    parser.add_argument("--attempts-dir", type=Path, required=True, help="folder of a folder of attempts for each run")
+    parser.add_argument("--log-files", type=Path, nargs="+", required=True, help="MLPerf logs, …/result_{run}.txt")
+    parser.add_argument("--record-files", type=Path, nargs="+", required=True, help="run records, in the same order")
+
+
+def _add_what_and_where(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--spec", required=True, help="what to train, JSON of a RunSpec; for `runs`, of any of them")
+    parser.add_argument("--system", required=True, help="name of a file in <config-dir>/systems")
+    parser.add_argument("--config-dir", type=Path, default=CONFIG_DIR, help="folder of the configuration")
+    parser.add_argument("--data-dir-file", type=Path, required=True, help="file that holds the folder of prepared data")
+    parser.add_argument("--manifest-file", type=Path, required=True, help="manifest of these data")
+    parser.add_argument("--image-file", type=Path, nargs="?", help="record of the container image; empty without one")
+
+
 def _run(options: argparse.Namespace) -> int:
-    from mlscaling.attempts import Paths, run_training
-    from mlscaling.catalog import load_system
+    from mlscaling.attempts import run_training
     from mlscaling.spec import RunSpec
+
+    if (system := _system(options)) is None:
+        return 1
+    paths = _paths(options, attempts_dir=options.attempts_dir, log=options.log_file, record=options.record_file)
+    return run_training(RunSpec.from_json(options.spec), system, paths)
+
+
+def _runs(options: argparse.Namespace) -> int:
+    from mlscaling.attempts import run_trainings
+    from mlscaling.seeds import spec_of_run
+    from mlscaling.spec import RunSpec
+
+    if (system := _system(options)) is None:
+        return 1
+    spec = RunSpec.from_json(options.spec)
+    runs = []
+    for log, record in zip(options.log_files, options.record_files, strict=True):
+        run = int(log.stem.removeprefix("result_"))
+        paths = _paths(options, attempts_dir=options.attempts_dir / f"run_{run}", log=log, record=record)
+        runs.append((spec_of_run(spec, run=run), paths))
+    return run_trainings(runs, system)
+
+
+def _system(options: argparse.Namespace) -> System | None:
+    from mlscaling.catalog import load_system
     from mlscaling.study import StudyError
 
     system, problems = load_system(options.system, config_dir=options.config_dir)
     if system is None:
         print(StudyError(problems), file=sys.stderr)
-        return 1
-    paths = Paths(
-        attempts_dir=options.attempts_dir,
-        log=options.log_file,
-        record=options.record_file,
+    return system
+
+
+def _paths(options: argparse.Namespace, *, attempts_dir: Path, log: Path, record: Path) -> Paths:
+    from mlscaling.attempts import Paths
+
+    return Paths(
+        attempts_dir=attempts_dir,
+        log=log,
+        record=record,
         train_script=Path(__file__),
         data_dir=Path(options.data_dir_file.read_text(encoding="utf-8").strip()),
+        manifest=options.manifest_file,
         image=options.image_file,
-        verdict=_verdict_of(options.log_file),
+        verdict=_verdict_of(log),
     )
-    return run_training(RunSpec.from_json(options.spec), system, paths)
 
 
 def _verdict_of(log: Path) -> Path | None:
@@ -69,6 +130,7 @@ def _verdict_of(log: Path) -> Path | None:
 def _add_rank(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--spec", type=Path, required=True, help="file with the JSON of a RunSpec")
     parser.add_argument("--log", type=Path, required=True, help="MLPerf log that rank 0 writes")
+    parser.add_argument("--cache-cleared", action="store_true", help="every node's page cache was dropped just now")
 
 
 def _rank(options: argparse.Namespace) -> int:
@@ -79,7 +141,25 @@ def _rank(options: argparse.Namespace) -> int:
 
     spec = RunSpec.from_file(options.spec)
     print(line_of_rank(ranks(world_size=spec.world_size).rank, world_size=spec.world_size), flush=True)
-    return main_rank(spec, options.log)
+    return main_rank(spec, options.log, cache_cleared=options.cache_cleared)
+
+
+def _add_stage(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--source", type=Path, required=True, help="prepared data")
+    parser.add_argument("--target", type=Path, required=True, help="their copy on this node")
+    parser.add_argument("--files-digest", required=True, help="what the manifest says of them")
+
+
+def _stage(options: argparse.Namespace) -> int:
+    from mlscaling.staging import stage_here
+
+    return stage_here(options.source, options.target, files_digest=options.files_digest)
+
+
+def _drop_page_cache(_options: argparse.Namespace) -> int:
+    from mlscaling.page_cache import drop_here
+
+    return drop_here()
 
 
 def _add_look(parser: argparse.ArgumentParser) -> None:

@@ -46,9 +46,11 @@ class Attempt:
     job_id: str = ""
     """Slurm job, empty outside Slurm."""
     nodes: tuple[dict[str, str], ...] = field(default=())
-    """Nodes that Slurm gave, first first: name and address; empty outside Slurm."""
+    """Nodes that Slurm gave, in the order of ranks: name and address; empty outside Slurm."""
     ranks: tuple[dict[str, int | str], ...] = field(default=())
     """What each rank said of itself: rank, host and address."""
+    staging_s: float | None = None
+    """Seconds in which all nodes copied or verified the data; None where ranks read them where they lie."""
     notes: tuple[str, ...] = field(default=())
     """What a reader should know, e.g. that ranks shared cores."""
     unclaimed: bool = False
@@ -74,17 +76,22 @@ def given_up(attempts_dir: Path, *, log: Path) -> bool:
 
 
 @contextlib.contextmanager
-def only_one(attempts_dir: Path) -> Iterator[bool]:
+def only_one(attempts_dir: Path, *, wait: bool = True) -> Iterator[bool]:
     """Hold the run's lock; yields whether it had to wait.
 
     A killed snakemake leaves its trainings running. A second process for the same run waits for them instead of
     training beside them, which would disturb both measurements.
+
+    Raises:
+        BlockingIOError: another process holds it, and this one does not wait.
     """
     with (attempts_dir / ".lock").open("w") as stream:
         waited = False
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            if not wait:
+                raise
             print(f"another process is at work on {attempts_dir}; waiting for it", file=sys.stderr, flush=True)
             fcntl.flock(stream, fcntl.LOCK_EX)
             waited = True
@@ -110,7 +117,7 @@ def close_abandoned(attempts_dir: Path, *, run: int) -> None:
     """Attempts that nobody can be at work on any more, since we hold the lock, become failed ones."""
     for folder, record in zip(attempt_folders(attempts_dir), read_attempts(attempts_dir), strict=True):
         if record["status"] == "running":
-            known = slurm.why_ended(record["job_id"]) if record.get("job_id") else None
+            known = slurm.why_ended(record["job_id"], at=record["started"]) if record.get("job_id") else None
             failure_class, message = known or ("interrupted", "the process that made this attempt disappeared")
             closed = {**record, "status": "failed", "failure_class": failure_class, "message": message, "run": run}
             write_json(closed, folder / "attempt.json")
@@ -126,15 +133,26 @@ def completed_for_another(attempts_dir: Path, *, spec: RunSpec, waited: bool, ve
     records = read_attempts(attempts_dir)
     if not records or records[-1]["status"] != "completed":
         return None
-    folder = attempt_folders(attempts_dir)[-1]
+    folder = completed_as_planned(attempts_dir, spec=spec)
+    if folder != attempt_folders(attempts_dir)[-1]:
+        return None
     never_judged = bool(records[-1].get("job_id")) and verdict is not None and not _judges(verdict, folder)
     if not (waited or records[-1].get("unclaimed") or never_judged):
         return None
-    trained = RunSpec.from_file(folder / "spec.json")
-    if dataclasses.replace(trained, data_dir="").to_json() != dataclasses.replace(spec, data_dir="").to_json():
-        return None
     write_json({**records[-1], "unclaimed": False}, folder / "attempt.json")
     return folder
+
+
+def completed_as_planned(attempts_dir: Path, *, spec: RunSpec) -> Path | None:
+    """Newest attempt that completed, if it trained exactly this spec, wherever its data were."""
+    records = zip(attempt_folders(attempts_dir), read_attempts(attempts_dir), strict=True)
+    completed = [folder for folder, record in records if record["status"] == "completed"]
+    if not completed:
+        return None
+    trained = RunSpec.from_file(completed[-1] / "spec.json")
+    if dataclasses.replace(trained, data_dir="").to_json() != dataclasses.replace(spec, data_dir="").to_json():
+        return None
+    return completed[-1]
 
 
 def _judges(verdict: Path, folder: Path) -> bool:

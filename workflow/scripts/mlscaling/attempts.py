@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlscaling import capture, container_check, jobs, provenance, slurm, vendor
+from mlscaling import capture, container_check, jobs, page_cache, provenance, slurm, staging, vendor
 from mlscaling.attempt_folders import (
     Attempt,
     close_abandoned,
+    completed_as_planned,
     completed_for_another,
     next_folder,
     only_one,
@@ -34,7 +35,7 @@ from mlscaling.spec import RunSpec, System
 from mlscaling.supervision import supervise
 from mlscaling.whereabouts import said_by_ranks
 
-STEPS: tuple[Callable[[Job], str], ...] = (capture.capture_nodes, container_check.run)
+STEPS: tuple[Callable[[Job], str], ...] = (staging.stage, container_check.run, capture.capture_nodes, page_cache.drop)
 """What happens on the nodes before the training. A step returns nothing, or `<failure class>: <message>`, which ends
 the attempt; it leaves its evidence in the attempt's folder."""
 INTERRUPTED = 130
@@ -57,15 +58,35 @@ class Paths:
     """Prepared data."""
     image: Path | None = None
     """Record of the container image; None without one."""
+    manifest: Path | None = None
+    """Their manifest; needed where they are staged."""
     verdict: Path | None = None
     """Compliance verdict of the run; its being there shows that whoever asked for the result went on with it."""
 
 
-def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
+def run_trainings(runs: Sequence[tuple[RunSpec, Paths]], system: System) -> int:
+    """Make several runs one after another, each as `run_training` does; returns the exit status of the whole command.
+
+    A failed run does not stop the others. A run that completed before is published again, not trained again: snakemake
+    removes the outputs of all runs when one of them is missing.
+    """
+    status = 0
+    for spec, paths in runs:
+        of_run = run_training(spec, system, paths, publish_again=True)
+        if of_run == INTERRUPTED:
+            return of_run
+        status = status or of_run
+    return status
+
+
+def run_training(spec: RunSpec, system: System, paths: Paths, *, publish_again: bool = False) -> int:
     """Make one attempt at a run; returns the exit status of the whole command.
 
     0: the log and the record are published, whether the target was reached or not. Otherwise the attempt's folder says
     why, and neither output exists.
+
+    Args:
+        publish_again: publish an attempt that completed with this spec, whoever got its result before.
     """
     if not paths.data_dir.is_dir():
         message = f"mlscaling data error: {paths.data_dir} is missing though its manifest exists; prepare it again:"
@@ -75,6 +96,8 @@ def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
     paths.attempts_dir.mkdir(parents=True, exist_ok=True)
     with only_one(paths.attempts_dir) as waited:
         close_abandoned(paths.attempts_dir, run=spec.run)
+        if publish_again and (done := completed_as_planned(paths.attempts_dir, spec=spec)):
+            return _publish(done, spec=spec, system=system, paths=paths)
         if done := completed_for_another(paths.attempts_dir, spec=spec, waited=waited, verdict=paths.verdict):
             print(f"run {spec.run}: {done.name} was completed for another process; publishing it", file=sys.stderr)
             return _publish(done, spec=spec, system=system, paths=paths)
@@ -86,7 +109,6 @@ def run_training(spec: RunSpec, system: System, paths: Paths) -> int:
 
 
 def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> int:
-    spec = spec.with_data(paths.data_dir)
     attempt = Attempt(
         run=spec.run,
         attempt=int(folder.name.removeprefix("attempt_")),
@@ -96,11 +118,14 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
         job_id=os.environ.get("SLURM_JOB_ID", ""),
     )
     write_attempt(folder, attempt)
-    write_text(spec.to_json() + "\n", folder / "spec.json")
     askers = provenance.ancestors(2)  # the rule's shell, and snakemake
     nodes: list[slurm.Node] = []
     try:
-        nodes = slurm.allocation(attempt.job_id) if attempt.job_id and system.launcher != "local" else []
+        data_dir = staging.staged_folder(system.stage_data_to, data_dir=paths.data_dir, manifest=paths.manifest)
+        spec = dataclasses.replace(spec, data_dir=str(data_dir))
+        write_text(spec.to_json() + "\n", folder / "spec.json")
+        if attempt.job_id and system.launcher != "local":
+            nodes = slurm.allocation(attempt.job_id, order=system.rank_order)
         attempt = dataclasses.replace(attempt, nodes=tuple({"name": n.name, "address": n.address} for n in nodes))
         write_attempt(folder, attempt)
         job = Job(
@@ -111,6 +136,8 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
             job_id=attempt.job_id,
             nodes=nodes,
             image=json.loads(paths.image.read_text(encoding="utf-8")) if paths.image else {},
+            data_dir=paths.data_dir,
+            manifest=paths.manifest,
         )
         status, ended_by = _run_job(job)
     except ValueError as error:
@@ -122,11 +149,12 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
     if attempt.status == "completed":
         return _publish(folder, spec=spec, system=system, paths=paths)
     print(_failure_text(folder, attempt=attempt, spec=spec), file=sys.stderr)
-    return INTERRUPTED if attempt.failure_class == "interrupted" else 1
+    return INTERRUPTED if ended_by.startswith("interrupted") or attempt.failure_class == "interrupted" else 1
 
 
 def _run_job(job: Job) -> tuple[int, str]:
     """Steps, then the training; status of the command that was last, and what ended it."""
+    started = time.monotonic()
     for step in STEPS:
         if ended_by := step(job):
             (job.folder / "ranks.log").touch()
@@ -135,14 +163,17 @@ def _run_job(job: Job) -> tuple[int, str]:
     before = []
     for number, command in enumerate(jobs.before(job)):
         before.append(job.folder / f"before_{number}.log")
-        status, ended_by = supervise(command, output=before[-1], progress=before[-1], system=job.system)
+        status, ended_by = supervise(
+            command, output=before[-1], progress=before[-1], system=job.system, started=started
+        )
         if status or ended_by:
             shutil.copyfile(before[-1], job.folder / "ranks.log")
             return status, ended_by
-    command = jobs.training(job)
+    command = jobs.training(job, cache_cleared=page_cache.dropped(job.folder))
     write_json(provenance.command_without_secrets(command), job.folder / "command.json")
     output, log = job.folder / "ranks.log", job.folder / "mlperf.log"
-    ended = supervise(command, output=output, progress=log, system=job.system)
+    progress = output if job.spec.command else log
+    ended = supervise(command, output=output, progress=progress, system=job.system, started=started)
     if job.spec.command:
         vendor.collect_log([*before, output], log)
     return ended
@@ -155,15 +186,24 @@ def _judge(folder: Path, *, attempt: Attempt, exit_status: int, ended_by: str, n
     notes = _notes(folder)
     log = folder / "mlperf.log"
     with (folder / "ranks.log").open(encoding="utf-8", errors="replace") as lines:
-        attempt = dataclasses.replace(attempt, ranks=said_by_ranks(lines))
-    if not ended_by and log.exists() and _run_stopped(log):
-        if exit_status:
+        ranks = said_by_ranks(lines)
+    attempt = dataclasses.replace(attempt, ranks=ranks, staging_s=staging.seconds(folder))
+    # Once the run has stopped, only its ranks can hang: a limit ends them, and leaves the measurement as it is.
+    if (not ended_by or ended_by.startswith("timeout")) and log.exists() and _run_stopped(log):
+        if ended_by:
+            notes += (f"the ranks were ended after run_stop ({ended_by.partition(': ')[2]})",)
+        elif exit_status:
             notes += (f"the launch command ended with status {exit_status} after run_stop",)
         return dataclasses.replace(
             attempt, status="completed", exit_status=exit_status, ended=time.time(), notes=notes
         )  # fmt: skip
     failure = why_failed(
-        folder / "ranks.log", exit_status=exit_status, ended_by=ended_by, job_id=attempt.job_id, nodes=nodes
+        folder / "ranks.log",
+        exit_status=exit_status,
+        ended_by=ended_by,
+        job_id=attempt.job_id,
+        started=attempt.started,
+        nodes=nodes,
     )
     return dataclasses.replace(
         attempt,
@@ -184,8 +224,8 @@ def _run_stopped(log: Path) -> bool:
 
 def _notes(folder: Path) -> tuple[str, ...]:
     with (folder / "ranks.log").open(encoding="utf-8", errors="replace") as lines:
-        emulated = [line.removeprefix("emulate: ").strip() for line in lines if line.startswith("emulate: ")]
-    return (*emulated, *capture.notes_of(folder))
+        said = tuple(line.removeprefix("emulate: ").strip() for line in lines if line.startswith("emulate: "))
+    return (*said, *page_cache.notes(folder), *capture.notes_of(folder))
 
 
 def _failure_text(folder: Path, *, attempt: Attempt, spec: RunSpec) -> str:

@@ -121,7 +121,7 @@ def _ask(job: Job, folder: Path) -> tuple[int, str]:
         outside = dataclasses.replace(outside, spec=dataclasses.replace(job.spec, nodes=1))
     inside = ["--", *words] if (words := jobs.in_container(job, "capture", "--only-software")) else []
     command = jobs.on_nodes(outside, "capture", f"--data-dir={job.spec.data_dir}", f"--folder={folder}", *inside)
-    limits = dataclasses.replace(job.system, time_limit_min=LIMIT_MIN, silence_limit_min=LIMIT_MIN)
+    limits = dataclasses.replace(job.system, startup_limit_min=LIMIT_MIN)
     try:
         return supervise(command, output=job.folder / "capture.log", progress=job.folder / NAME, system=limits)
     except (OSError, subprocess.SubprocessError) as error:

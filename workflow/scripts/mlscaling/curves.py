@@ -83,6 +83,7 @@ def _point(
         num_runs=curve.settings["runs"],
         required_runs=round_.required_runs[workload.mlperf_benchmark],
         trimmed_runs=round_.trimmed_runs[workload.mlperf_benchmark],
+        allocation=curve.settings["allocation"],
         published=_published(curve.settings, index=index, benchmark=workload.mlperf_benchmark),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ _SIGNS: tuple[tuple[str, str], ...] = (
     ("preempted", r"DUE TO PREEMPTION"),
     ("node", r"DUE TO NODE FAILURE|Node failure on|slurmstepd: error: .*node.* (down|not responding)"),
     ("timeout", r"DUE TO TIME LIMIT"),
-    ("out_of_memory", r"out[ -]of[ -]memory|oom[-_ ]kill|MemoryError|Cannot allocate memory|OutOfMemoryError"),
+    ("out_of_memory", r"out[ -]of[ -]memory|oom[-_ ]kill|MemoryError|Cannot allocate memory|OutOfMemoryError"
+                      r"|slurmstepd.* error: .*exceeded .*memory limit"),
     ("data", r"mlscaling data error|No such file or directory: .*(hdf5|\.JPE?G|/train|/val)|UnidentifiedImageError"
              r"|Unable to (synchronously )?open (file|object)|checksum"),
     ("config", r"mlscaling config error|ModuleNotFoundError|run spec (is incomplete|has unknown fields)"),
@@ -53,7 +55,13 @@ class Failure:
 
 
 def why_failed(
-    ranks_log: Path, *, exit_status: int, ended_by: str, job_id: str = "", nodes: Sequence[slurm.Node] = ()
+    ranks_log: Path,
+    *,
+    exit_status: int,
+    ended_by: str,
+    job_id: str = "",
+    started: float = math.inf,
+    nodes: Sequence[slurm.Node] = (),
 ) -> Failure:
     """Why an attempt failed: what Slurm did to its job, what ended it here, what its ranks printed, in this order.
 
@@ -62,16 +70,19 @@ def why_failed(
         exit_status: of the launch command.
         ended_by: `<class>: <message>` if the attempt was ended from here, else empty.
         job_id: its Slurm job, empty outside Slurm.
+        started: when the attempt started, seconds since 1970.
         nodes: nodes of that job. Where ranks lost each other, a node that is silent is the cause.
     """
     failure_class, _, message = ended_by.partition(": ")
-    if failure_class not in ("timeout", "config") and job_id and (known := slurm.why_ended(job_id)):
+    if failure_class not in ("timeout", "config") and job_id and (known := slurm.why_ended(job_id, at=started)):
         return Failure(failure_class=known[0], message=known[1])
+    lines = ranks_log.read_text(encoding="utf-8", errors="replace").splitlines()
+    if failure_class == "interrupted" and (said := _first_sign([line for line in lines if _BY_SLURM.search(line)])):
+        return said  # where Slurm's accounting is silent, its daemons have said why they ended the job
     if ended_by:
         return Failure(failure_class=failure_class, message=message)
     otherwise = f"the launch command ended with status {exit_status} and the log has no run_stop"
-    with ranks_log.open(encoding="utf-8", errors="replace") as lines:
-        failure = classify(lines, otherwise=otherwise)
+    failure = classify(lines, otherwise=otherwise)
     if failure.failure_class in ("network", "unknown") and (silent := slurm.silent_nodes(nodes)):
         return Failure(failure_class="node", message=f"no answer from {', '.join(silent)}; {failure.message}")
     return failure
@@ -94,8 +105,8 @@ def classify(lines: Iterable[str], *, otherwise: str) -> Failure:
     # Of the ends that srun reports, only the first is a cause: the launcher kills the others because of it.
     ends = [line for line in everything if _FIRST_TO_END.search(line)]
     everything = [line for line in everything if line not in ends[1:]]
-    unlabelled = [line for line in everything if not _LABEL.match(line)]
-    for candidates in (mine + unlabelled, everything):
+    others = [line for line in everything if not _LABEL.match(line) or _BY_SLURM.search(line)]
+    for candidates in (mine + others, everything):
         failure = _first_sign(candidates)
         if failure:
             return failure
@@ -104,6 +115,7 @@ def classify(lines: Iterable[str], *, otherwise: str) -> Failure:
     return Failure(failure_class="unknown", message=otherwise)
 
 
+_BY_SLURM = re.compile(r"slurmstepd\S*: error: ")
 _ALIGNED = re.compile(r"^ +(?=\d+: )")
 _LABEL = re.compile(r"\d+: ")
 _ERROR = re.compile(r"\d+: \w[\w.]*(Error|Exception|Interrupt)\b")

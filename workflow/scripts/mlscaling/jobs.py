@@ -38,7 +38,11 @@ class Job:
     job_id: str
     """Slurm job, empty outside Slurm."""
     nodes: Sequence[slurm.Node]
-    """Nodes of the allocation, first first; empty outside Slurm."""
+    """Nodes of the allocation in the order of ranks; empty outside Slurm."""
+    data_dir: Path
+    """Prepared data as the preparation left them; `spec.data_dir` is where ranks read, maybe a copy."""
+    manifest: Path | None = None
+    """Manifest of the prepared data."""
     image: Mapping[str, Any] = field(default_factory=dict)
     """Record of the container image (`images.prepare_image`); empty without one."""
 
@@ -77,12 +81,13 @@ def in_container(job: Job, *arguments: str) -> list[str]:
     return [] if wrapped.step_options else wrapped.command
 
 
-def training(job: Job) -> list[str]:
-    """Command of the training."""
+def training(job: Job, *, cache_cleared: bool = False) -> list[str]:
+    """Command of the training; our log says whether the page cache of every node was dropped before."""
     if job.spec.command:
         return _vendors(job)
     log = (job.folder / "mlperf.log").resolve()
-    return on_ranks(job, "rank", f"--spec={job.spec_file.resolve()}", f"--log={log}")
+    cleared = ["--cache-cleared"] if cache_cleared else []
+    return on_ranks(job, "rank", f"--spec={job.spec_file.resolve()}", f"--log={log}", *cleared)
 
 
 def mounts_of(job: Job) -> list[Mount]:
@@ -191,6 +196,7 @@ def _request(
         train_script=str(job.train_script.resolve()),
         job_id=job.job_id,
         hosts=[node.name for node in job.nodes],
+        hosts_are_ordered=bool(job.nodes) and job.system.rank_order != "slurm",
         master_address=slurm.first_address(job.nodes) if job.nodes else "",
         environment=_environment(job, variables),
         mpi=job.system.mpi,

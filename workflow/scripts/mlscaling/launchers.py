@@ -37,7 +37,9 @@ class LaunchRequest:
     job_id: str = ""
     """Slurm job, empty outside Slurm."""
     hosts: Sequence[str] = field(default=())
-    """Nodes of the allocation in Slurm's order, empty outside Slurm."""
+    """Nodes of the allocation in the order of ranks, empty outside Slurm."""
+    hosts_are_ordered: bool = False
+    """Their order is not Slurm's own, so it must be told."""
     master_address: str = ""
     """Address of the first node, at which the ranks meet; empty outside Slurm."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -94,6 +96,9 @@ def _check_job(request: LaunchRequest) -> None:
 
 def _step(request: LaunchRequest, *, tasks_per_node: int, cpus_per_task: int) -> list[str]:
     _check_job(request)
+    # One name for each task: `-m arbitrary` takes neither `name*2` nor one name for several tasks (Slurm 22.05).
+    names = ",".join(host for host in request.hosts for _ in range(tasks_per_node))
+    order = ["--distribution=arbitrary", f"--nodelist={names}"] if request.hosts_are_ordered else []
     return [
         "srun",
         f"--jobid={request.job_id}",
@@ -102,6 +107,7 @@ def _step(request: LaunchRequest, *, tasks_per_node: int, cpus_per_task: int) ->
         f"--ntasks={request.nodes * tasks_per_node}",
         f"--ntasks-per-node={tasks_per_node}",
         f"--cpus-per-task={cpus_per_task}",
+        *order,
         "--kill-on-bad-exit=1",
         "--wait=60",
         "--label",
@@ -142,14 +148,14 @@ def torchrun(request: LaunchRequest) -> list[str]:
     """One Slurm task per node, each a torchrun that starts its node's ranks.
 
     The static rendezvous: with `c10d`, agents print long errors when the first node's store leaves before them. The
-    node's number is known in the task only; torchrun reads it from PET_NODE_RANK.
+    node's number is known in the task only, and is that of its one task; torchrun reads it from PET_NODE_RANK.
     """
     step = _step(request, tasks_per_node=1, cpus_per_task=request.ranks_per_node * request.cpus_per_rank)
     return [
         *step,
         "sh",
         "-c",
-        'PET_NODE_RANK="$SLURM_NODEID" exec "$@"',
+        'PET_NODE_RANK="$SLURM_PROCID" exec "$@"',
         "torchrun",
         sys.executable,
         "-m",

@@ -76,12 +76,19 @@ def _outcome(verdict: Record | None, *, point: PlannedPoint, attempts: Sequence[
         "samples_to_converge": summary.samples_to_converge * samples_per_logged,
         "throughput_samples_per_s": summary.throughput_samples_per_s * samples_per_logged,
         "quality": summary.quality,
+        "staging_min": _staging_min(attempts),
         "init_min": summary.init_min,
         "eval_min": summary.eval_min,
         "compliance": "passed" if verdict["passed"] else "failed",
         "official_compliance": _official(verdict),
         "finding": _first_error(verdict),
     }
+
+
+def _staging_min(attempts: Sequence[Record]) -> float:
+    """Minutes in which all nodes copied or verified the data; NaN where they did neither."""
+    seconds = attempts[-1].get("staging_s") if attempts else None
+    return math.nan if seconds is None else seconds / 60
 
 
 def _samples_per_logged(summary: RunSummary, point: PlannedPoint) -> float:

@@ -74,10 +74,22 @@ class System:
     """What stands before each rank's command inside the container, e.g. a script that binds it to cores and NIC."""
     emulated: bool = False
     """Nodes are emulated on one host; every artefact and figure says so."""
+    queue_limit_min: int = 0
+    """Longest time of a job in Slurm's queue, minutes; 0, no limit."""
+    startup_limit_min: int = 30
+    """Longest time from the start of an attempt to `run_start`, minutes."""
     time_limit_min: int = 60
-    """Longest time one training may take, minutes; beyond it the attempt is ended as `timeout`."""
+    """Longest time from `run_start` to `run_stop`, minutes."""
     silence_limit_min: int = 15
-    """Longest time without any output of any rank, minutes; beyond it the attempt is ended as `timeout`."""
+    """Longest time without an MLLOG event after `run_start`, minutes."""
+    exclude_nodes: Sequence[str] = ()
+    """Nodes that no job may get, as Slurm writes lists of hosts."""
+    rank_order: str = "slurm"
+    """Order in which ranks fill the nodes; one of `rank_order.RANK_ORDERS`."""
+    stage_data_to: str = ""
+    """Node-local folder to which each node copies the data before a training; empty: ranks read where they lie."""
+    drop_page_cache: bool = False
+    """Each node drops its page cache right before a training, as far as it may."""
     mem_mib_per_node: int = 4000
     """Memory that a training asks for on each node, MiB."""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -226,6 +238,8 @@ class Point:
     """Runs that the round requires for a score."""
     trimmed_runs: int
     """Runs dropped at each end by the Olympic mean."""
+    allocation: str = "run"
+    """What one job makes: a `run`, or all runs of the `point`."""
     published: Published | None = None
     """Where its logs are published; None where this workflow trains it."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from mlscaling.curves import Curve, points_of_curve
 from mlscaling.execution_options import execution_options
 from mlscaling.mlcommons import footnotes, short_round
 from mlscaling.mlperf.rounds import Target
+from mlscaling.seeds import seed_of_run
 from mlscaling.spec import DatasetSpec, Point, Round, RunSpec
 
 
@@ -97,9 +97,8 @@ def check_study(config: Mapping[str, Any], *, config_dir: Path, file: str = "con
 
 
 def run_seed(point: Point, *, run: int) -> int:
-    """Seed of a run, 1 … 2³¹−1: a stable hash of the run's identity, different for each run of each study."""
-    identity = f"{point.study}/{point.path}/b{point.global_batch_size}/run{run}"
-    return int.from_bytes(hashlib.sha256(identity.encode()).digest()[:8], "big") % (2**31 - 1) + 1
+    """Seed of a run, 1 … 2³¹−1."""
+    return seed_of_run(study=point.study, point=point.path, global_batch_size=point.global_batch_size, run=run)
 
 
 def run_spec(study: Study, point: Point, *, run: int) -> RunSpec:

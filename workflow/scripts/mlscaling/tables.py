@@ -42,6 +42,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "throughput_samples_per_s": FLOAT,
         "quality": FLOAT,
         "target": FLOAT,
+        "staging_min": FLOAT,
         "init_min": FLOAT,
         "eval_min": FLOAT,
         "compliance": TEXT,

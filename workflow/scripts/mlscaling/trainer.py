@@ -163,9 +163,11 @@ def bucket_mib(model: nn.Module) -> float:
     return min(25.0, size / 4 / 2**20)
 
 
-def train(spec: RunSpec, *, log_file: Path) -> Status:
+def train(spec: RunSpec, *, log_file: Path, cache_cleared: bool = False) -> Status:
     """Train until the target or the horizon; rank 0 writes the log.
 
+    Args:
+        cache_cleared: whether the page cache of every node was dropped before.
     Returns:
         `success` at the target, `aborted` at the horizon: both are valid data.
     Raises:
@@ -176,7 +178,7 @@ def train(spec: RunSpec, *, log_file: Path) -> Status:
     workload = workload_by_name(spec.workload, spec)
     log = RunLog(log_file if place.is_first else None)
     log.events(submission(spec))
-    log.event("cache_clear", False)  # dropping the page cache needs root; honest in the open division
+    log.event("cache_clear", cache_cleared)
     log.start("init_start")
     device = distributed.device_of(spec.device, local_rank=place.local_rank)
     configure(spec, device=device, static_shapes=workload.static_shapes)
@@ -269,12 +271,12 @@ def opened(workload: Workload, split: str) -> Samples:
     return samples
 
 
-def main_rank(spec: RunSpec, log_file: Path) -> int:
+def main_rank(spec: RunSpec, log_file: Path, *, cache_cleared: bool = False) -> int:
     """One rank, from its entry point: 0 for a run that is valid data, whether it reached its target or not.
 
     Where there are several ranks this ends the process, as interpreter teardown may abort it.
     """
-    train(spec, log_file=log_file)
+    train(spec, log_file=log_file, cache_cleared=cache_cleared)
     distributed.leave()
     if spec.world_size > 1:
         distributed.exit_process(0)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mlscaling.datasets import raw
+from mlscaling.files import write_text
 from mlscaling.registry import module_by_name
 from mlscaling.spec import DatasetSpec
 
@@ -43,12 +44,16 @@ def prepare_dataset(
         partial = continued_folder(data_dir, request=request)
         splits = form.prepare(spec, raw_dir=raw_dir, out_dir=partial, num_processes=num_processes)
         check_counts(spec, splits=splits)
-        record = {"schema_version": 1, **request, "splits": splits, **contents(partial)}
+        listed = checksums(partial)
+        record = {"schema_version": 1, **request, "splits": splits, **contents(partial, listed=listed)}
         record["made_by"] = versions(form.PACKAGES)
+        write_text(listed, partial / raw.CHECKSUMS)
         write_json(partial / RECORD, record)
         if data_dir.exists():
             shutil.rmtree(data_dir)
         os.replace(partial, data_dir)
+    elif not (data_dir / raw.CHECKSUMS).is_file():
+        write_text(checksums(data_dir), data_dir / raw.CHECKSUMS)
     write_json(manifest, record)
 
 
@@ -82,15 +87,22 @@ def continued_folder(data_dir: Path, *, request: Mapping[str, Any]) -> Path:
     return partial
 
 
-def contents(folder: Path) -> dict[str, Any]:
-    """Total size and one digest over path and SHA-256 of every prepared file; equal data give an equal digest."""
+def contents(folder: Path, *, listed: str = "") -> dict[str, Any]:
+    """Total size of the prepared files, and one digest over all, that of their checksums; equal data have an equal one.
+
+    Args:
+        listed: what `checksums` gives for the folder, if that is known.
+    """
+    text = listed or checksums(folder)
+    total = sum((folder / line.partition("  ")[2]).stat().st_size for line in text.splitlines())
+    return {"bytes": total, "files_digest": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def checksums(folder: Path) -> str:
+    """SHA-256 and path of every prepared file, in the form of coreutils' `sha256sum`, sorted by path."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    total, digest = 0, hashlib.sha256()
-    for name in names:
-        if name not in (RECORD, "request.json"):
-            total += (folder / name).stat().st_size
-            digest.update(f"{raw.digests(folder / name, algorithms=['sha256'])['sha256']}  {name}\n".encode())
-    return {"bytes": total, "files_digest": digest.hexdigest()}
+    data = (name for name in names if name not in (RECORD, raw.CHECKSUMS, "request.json"))
+    return "".join(f"{raw.digests(folder / name, algorithms=['sha256'])['sha256']}  {name}\n" for name in data)
 
 
 def check_counts(spec: DatasetSpec, *, splits: Mapping[str, int]) -> None:

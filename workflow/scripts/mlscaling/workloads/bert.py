@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mlscaling import schedules
-from mlscaling.spec import Scalar
+from mlscaling.spec import Scalar, Value
 from mlscaling.workloads.base import Batch, Request, Workload
 
 NORM_EPSILON = 1e-12

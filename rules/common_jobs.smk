@@ -1,0 +1,57 @@
+"""What the rules need to know of jobs: which of them make which runs, what they ask Slurm for, how it is asked of them."""
+
+# Executor 2.8.0 asks Slurm 10 s later each time that no job completed, up to every 180 s, and has no option against it:
+# an hour's training was noticed minutes late. With this, it asks as often as the profile says.
+if executor := getattr(
+    sys.modules.get("snakemake_executor_plugin_slurm"), "Executor", None
+):
+    executor.next_seconds_between_status_checks = property(
+        lambda self: self.workflow.executor_settings.init_seconds_before_status_checks,
+        lambda self, seconds: None,
+    )
+
+
+def source_of(point):
+    """What makes the logs of a point: an `import`, or jobs that train a `run` or all runs of the `point` each."""
+    return point.allocation if point.published is None else "import"
+
+
+def points_from(source):
+    """Points whose logs this makes, as far as they have runs that are asked for."""
+    return [
+        point
+        for point in STUDY.points
+        if source_of(point) == source and expected_runs(point)
+    ]
+
+
+def systems_of_points(points):
+    """Constraint of the wildcard `system` that holds for these points only: it looks ahead at the ones behind it."""
+    paths = "|".join(re.escape(point.path) for point in points)
+    return rf"(?=(?:{paths})/)[^/]+" if points else "(?!)"
+
+
+def shape_of_job(name):
+    """One of the resources of a training job."""
+
+    def of_job(wildcards):
+        point = point_of(wildcards)
+        num_runs = 1 if hasattr(wildcards, "run") else len(expected_runs(point))
+        return getattr(geometry(point, num_runs=num_runs), name)
+
+    return of_job
+
+
+def failures_found_out():
+    """A line for each run that failed where nobody was left to say why; its attempt now says it."""
+    notes = []
+    jobs = removed_jobs(Path.cwd())
+    for point in STUDY.points:
+        for run in range(point.num_runs):
+            attempts = Path(f"{RESULTS}/attempts/{point.path}/run_{run}")
+            if not Path(f"{RESULTS}/runs/{point.path}/result_{run}.txt").exists():
+                notes.append(close_lost(attempts, run=run))
+                notes.append(
+                    note_removed(point, run=run, attempts_dir=attempts, jobs=jobs)
+                )
+    return "".join(notes)
