@@ -12,18 +12,8 @@ BASEDIR = Path(workflow.basedir)
 SCRIPTS = "workflow/scripts"
 sys.path.insert(0, str(BASEDIR / "workflow" / "scripts"))
 
-from mlscaling.aftermath import (
-    close_lost,
-    name_of_point_rule,
-    note_removed,
-    removed_jobs,
-)
 from mlscaling.attempt_folders import given_up
-from mlscaling.commands import commands_of_study
 from mlscaling.configuration import read_yaml
-from mlscaling.emulation import available_cores
-from mlscaling.images import images_of_study
-from mlscaling.slurm import geometry
 from mlscaling.sources import sources_of
 from mlscaling.study import StudyError, expected_log, load_study, planned, run_spec
 
@@ -49,7 +39,6 @@ except StudyError as error:
     raise WorkflowError(str(error)) from None
 
 RESULTS = f"results/{STUDY.name}"
-IMAGES = images_of_study(STUDY)
 
 
 def point_of(wildcards):
@@ -76,20 +65,6 @@ def prepared_data(name):
     return of_runs_to_make
 
 
-def prepared_image(wildcards):
-    """Record of the container image that runs start in; nothing without one. `ancient` as the data are."""
-    point = point_of(wildcards)
-    records = [
-        f"results/images/{name}.json"
-        for name, image in IMAGES.items()
-        if point.path in image.points
-    ]
-    runs = [wildcards.run] if hasattr(wildcards, "run") else expected_runs(point)
-    logs = [Path(f"{RESULTS}/runs/{point.path}/result_{run}.txt") for run in runs]
-    trained = all(log.exists() for log in logs)
-    return [ancient(record) if trained else record for record in records]
-
-
 def published_log(wildcards):
     """Log of a published run, in the tree that it is imported from; the tree may be one submitter's folder."""
     source = point_of(wildcards).published
@@ -106,31 +81,14 @@ def published_log(wildcards):
 
 def attempts_dir(wildcards):
     """Folder of all attempts at a run, or of those of a point; never an output, so that nothing ever deletes it."""
-    run = f"/run_{wildcards.run}" if hasattr(wildcards, "run") else ""
-    return f"{RESULTS}/attempts/{point_of(wildcards).path}{run}"
-
-
-def commands_of_points():
-    """What each point would start, found when somebody asks."""
-    return lambda wildcards: commands_of_study(
-        STUDY, attempts=Path(f"{RESULTS}/attempts")
-    )
+    folder = f"{RESULTS}/attempts/{point_of(wildcards).path}"
+    return f"{folder}/run_{wildcards.run}" if hasattr(wildcards, "run") else folder
 
 
 def training(wildcards):
     """Everything that one training consumes, as JSON; for all runs of a point, that of run 0."""
     run = int(getattr(wildcards, "run", 0))
     return run_spec(STUDY, point_of(wildcards), run=run).to_json()
-
-
-def threads_of_training(wildcards):
-    """Cores of a training: those of a rank under Slurm; all of a host that plays several nodes, so that none disturbs."""
-    system = point_of(wildcards).system
-    return (
-        len(available_cores())
-        if system.launcher == "local"
-        else system.cpus_per_accelerator
-    )
 
 
 def expected_runs(point):

@@ -1,5 +1,18 @@
 """What the rules need to know of jobs: which of them make which runs, what they ask Slurm for, how it is asked of them."""
 
+from mlscaling.aftermath import (
+    close_lost,
+    name_of_point_rule,
+    note_removed,
+    removed_jobs,
+)
+from mlscaling.commands import commands_of_study
+from mlscaling.emulation import available_cores
+from mlscaling.images import images_of_study
+from mlscaling.slurm import geometry
+
+IMAGES = images_of_study(STUDY)
+
 # Executor 2.8.0 asks Slurm 10 s later each time that no job completed, up to every 180 s, and has no option against it:
 # an hour's training was noticed minutes late. With this, it asks as often as the profile says.
 if executor := getattr(
@@ -55,3 +68,34 @@ def failures_found_out():
                     note_removed(point, run=run, attempts_dir=attempts, jobs=jobs)
                 )
     return "".join(notes)
+
+
+def prepared_image(wildcards):
+    """Record of the container image that runs start in; nothing without one. `ancient` as the data are."""
+    point = point_of(wildcards)
+    records = [
+        f"results/images/{name}.json"
+        for name, image in IMAGES.items()
+        if point.path in image.points
+    ]
+    runs = [wildcards.run] if hasattr(wildcards, "run") else expected_runs(point)
+    logs = [Path(f"{RESULTS}/runs/{point.path}/result_{run}.txt") for run in runs]
+    trained = all(log.exists() for log in logs)
+    return [ancient(record) if trained else record for record in records]
+
+
+def commands_of_points():
+    """What each point would start, found when somebody asks."""
+    return lambda wildcards: commands_of_study(
+        STUDY, attempts=Path(f"{RESULTS}/attempts")
+    )
+
+
+def threads_of_training(wildcards):
+    """Cores of a training: those of a rank under Slurm; all of a host that plays several nodes, so that none disturbs."""
+    system = point_of(wildcards).system
+    return (
+        len(available_cores())
+        if system.launcher == "local"
+        else system.cpus_per_accelerator
+    )

@@ -125,6 +125,8 @@ rule import_results:
 rule commands:
     output:
         text="<results>/commands.txt",
+    log:
+        "<results>/logs/commands.log",
     conda:
         "../envs/workflow.yaml"
     params:

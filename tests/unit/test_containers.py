@@ -91,7 +91,9 @@ def job(tmp_path: Path, system: System, spec: RunSpec | None = None) -> Job:
     (tmp_path / "image").touch()
     (tmp_path / "attempt").mkdir(exist_ok=True)
     script = Path(jobs.__file__).resolve().parents[1] / "train.py"
-    return Job(folder=tmp_path / "attempt", spec=made, system=system, train_script=script, job_id="7", nodes=NODES)
+    return Job(
+        folder=tmp_path / "attempt", spec=made, system=system, train_script=script, job_id="7", nodes=NODES, data_dir=tmp_path
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("runtime", containers.CONTAINERS)

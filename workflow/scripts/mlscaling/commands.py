@@ -32,7 +32,8 @@ def _paragraph(study: Study, point: Point, *, attempts: Path) -> str:
     in_slurm = point.system.launcher != "local"
     job = Job(
         folder=attempts / point.path / "run_0" / "attempt_0",
-        spec=spec.with_data(data),
+        spec=spec.with_data(Path(point.system.stage_data_to or data)),
+        data_dir=data,
         system=point.system,
         train_script=SCRIPT,
         job_id=JOB_ID if in_slurm else "",
