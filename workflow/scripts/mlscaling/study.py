@@ -41,6 +41,8 @@ class Study:
     """Report although runs have failed."""
     plots: tuple[str, ...]
     """Figures to draw."""
+    submission: Mapping[str, Any]
+    """`submitter`, `division` and `rehearsal` of the target `submission`."""
     points: tuple[Point, ...]
     """Every point of every curve, in the order of the file."""
     datasets: Mapping[str, DatasetSpec]
@@ -248,6 +250,7 @@ def _study(
         options={"precision": data["precision"], "compile": data["compile"]},
         accept_missing_runs=data["accept_missing_runs"],
         plots=tuple(data["plots"]),
+        submission=data["submission"],
         points=tuple(points),
         datasets=datasets,
         warnings=tuple(warnings),
