@@ -188,8 +188,8 @@ def _no_verdict(reason: str, count: int) -> list[dict[str, Any]]:
     return [{"passed": None, "messages": [reason]}] * count
 
 
-def one_line(message: str, scratch: str) -> str:
+def one_line(message: str, scratch: str, *, longest: int = _LONGEST_MESSAGE) -> str:
     """A message without scratch paths and line breaks, shortened: some print all tensor names of a model."""
     text = re.sub(rf"{re.escape(scratch)}/(?:\d+/)?(?:results/)?", "", message)
     text = re.sub(r"\s+", " ", text).strip()
-    return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"

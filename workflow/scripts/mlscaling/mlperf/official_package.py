@@ -23,6 +23,8 @@ SECONDS_PER_LOG: Final = 2.0
 """Ten times what it needs for a log on an idle core."""
 MOST_DETAILS: Final = 12
 """Details kept of one folder: a log that does not comply has hundreds, and the first say what it is about."""
+LONGEST_MESSAGE: Final = 2000
+"""Of a message about the whole tree; one lists all fields that a system description lacks."""
 _RULE: Final = re.compile(r"\n-{20,}\n")
 """Between the messages of the compliance checker on one log."""
 
@@ -95,7 +97,8 @@ def check_package(tree: Path, *, ruleset: str, bert_train_samples: bool) -> Pack
         ruleset=ruleset,
         passed=answer["passed"],
         messages=tuple(
-            official.one_line(text, scratch) for text in (*answer["messages"], *whole["details"], *whole["errors"])
+            official.one_line(text, scratch, longest=LONGEST_MESSAGE)
+            for text in (*answer["messages"], *whole["details"], *whole["errors"])
         ),
         folders=tuple(folders),
     )
