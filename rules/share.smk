@@ -12,9 +12,7 @@ rule submission:
         records=records_of_study,
         library=library("make_submission.py"),
     output:
-        trees=directory(
-            expand("<results>/submission/{submitter}", submitter=SUBMISSION.submitters)
-        ),
+        # The trees lie beside it: as a directory() output, Snakemake would put a hidden file into each.
         check="<results>/submission/package_check.json",
     log:
         "<results>/logs/submission.log",

@@ -228,11 +228,13 @@ def test_a_tree_that_the_checker_accepts(tmp_path: Path) -> None:
     mine = trained([9.0, *TIMES], required_runs=5)
     results = write_results(tmp_path / "results", [mine])
     captured(results)
+    (tmp_path / "out" / "former" / "results").mkdir(parents=True)
     before = state(results)
     content = build_submission(plan_of([mine]), results=results, output=tmp_path / "out")
     assert state(results) == before
     assert content == json.loads((tmp_path / "out" / "package_check.json").read_text())
     tree = tmp_path / "out" / "someone"
+    assert content["submitters"]["someone"]["files"] == state(tree)
     assert sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()) == [
         "benchmarks/resnet/box/README.md",
         "benchmarks/resnet/implementations/mlscaling/README.md",

@@ -38,7 +38,7 @@ CATEGORIES: Final[Mapping[str, tuple[str, ...]]] = {
         "model",
         "execution_option",
     ),
-    "hardware": ("accelerator", "host", "network", "host_name"),
+    "hardware": ("accelerator", "host", "network", "storage", "firmware", "host_name"),
 }
 """Category → kinds of settings by how readily they explain a change; a kind that is not named is environment."""
 _SAME: Final[Mapping[str, tuple[str, str]]] = {
@@ -50,6 +50,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "processor": "CPU",
     "hostname": "host names",
     "image": "container image",
+    "accelerator_driver": "driver",
     "other_software_stack.cuda_driver_version": "driver",
 }
 """Setting → what a reader should see."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,12 +31,13 @@ class NotSubmittableError(ValueError):
 def build_submission(plan: SubmissionPlan, *, results: Path, output: Path) -> dict[str, Any]:
     """Write `<output>/<submitter>/…` and `<output>/package_check.json`; returns the content of the latter.
 
-    Nothing is left half-written: the trees take their places after the checker has seen copies of them.
+    Nothing is left half-written: the trees take their places after the checker has seen copies of them, and what an
+    earlier submission left there goes.
 
     Args:
         plan: what the study would submit.
         results: `results/<study>/`, with logs, records, verdicts and attempts; only read.
-        output: folder of the submission.
+        output: folder of the submission, which holds nothing else.
 
     Raises:
         NotSubmittableError: something forbids it and the study does not ask for a rehearsal.
@@ -56,8 +58,9 @@ def build_submission(plan: SubmissionPlan, *, results: Path, output: Path) -> di
                 mine, scratch / submitter, descriptions=descriptions, published=published, reasons=against
             )  # fmt: skip
             submitters[submitter] = _checked(mine, scratch / submitter, descriptions=descriptions, ruleset=plan.ruleset)
+        for former in [path for path in output.iterdir() if path != scratch]:
+            shutil.rmtree(former) if former.is_dir() else former.unlink()
         for submitter in submitters:
-            shutil.rmtree(output / submitter, ignore_errors=True)
             (scratch / submitter).rename(output / submitter)
     content = {
         "schema_version": SCHEMA_VERSION,
@@ -121,7 +124,18 @@ def _checked(
         findings = check_description(described, entry.summaries, folder=entry.point.system_folder)
         source = {"source": description.source, "findings": [found.to_dict() for found in findings]}
         folders.append(_folder(entry, one, ruleset=ruleset) | {"description": source})
-    return {"passed": verdict.passed, "messages": list(verdict.messages), "results": folders}
+    return {
+        "passed": verdict.passed,
+        "messages": list(verdict.messages),
+        "results": folders,
+        "files": _hashes(tree),
+    }
+
+
+def _hashes(tree: Path) -> dict[str, str]:
+    """Path → SHA-256 of every file that the verdict is about."""
+    files = sorted(path for path in tree.rglob("*") if path.is_file())
+    return {path.relative_to(tree).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def _folder(entry: Entry, said: FolderVerdict | None, *, ruleset: str) -> dict[str, Any]:

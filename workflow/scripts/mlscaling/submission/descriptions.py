@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from mlscaling.files import read_json
 from mlscaling.mlperf import rounds
-from mlscaling.mlperf.system import from_values, plain_name
+from mlscaling.mlperf.system import UNKNOWN
 from mlscaling.results_tree import Results, results_of
 from mlscaling.submission.entries import Entry
 from mlscaling.submission.plan import SubmissionPlan
@@ -80,25 +80,15 @@ def _published(entry: Entry, trees: Mapping[tuple[str, str, str], Results]) -> D
 
 
 def _captured(entry: Entry, plan: SubmissionPlan, results: Path) -> Description | None:
-    """The description of this system at this node count that was made on the nodes themselves, with whose it is."""
-    names = {plain_name(name) for name in (entry.point.system, entry.point.system_folder)}
-    for path in sorted((results / "systems").glob("*.json")):
-        content = read_json(path)
-        described = from_values(content)
-        named = {plain_name(described.name), plain_name(path.stem)}
-        named |= {plain_name(name) for name in _without_scale(path.stem)}
-        if described.num_nodes == entry.point.nodes and names & named:
-            whose = _whose(entry, plan)
-            status = content.get("status") or whose["status"]
-            content = {**content, **whose, "status": status, "system_name": entry.point.system_folder}
-            return Description(content=_bytes(content), source=f"captured {path.name}", complete=True)
-    return None
-
-
-def _without_scale(stem: str) -> list[str]:
-    """`box` for `box_n8` and `box-n8`."""
-    head, separator, tail = stem.rpartition("n")
-    return [head.rstrip("_-.")] if separator and tail.isdigit() and head else []
+    """What the nodes said of themselves at this node count, with whose submission it is."""
+    path = results / "systems" / f"{entry.point.system}_n{entry.point.nodes}.json"
+    if not path.is_file():
+        return None
+    content, whose = read_json(path), _whose(entry, plan)
+    if str(content.get("status", "")).strip().lower() not in UNKNOWN:
+        whose["status"] = content["status"]
+    content = {**content, **whose, "system_name": entry.point.system_folder}
+    return Description(content=_bytes(content), source=f"captured {path.name}", complete=True)
 
 
 def _minimal(entry: Entry, plan: SubmissionPlan) -> Description:
