@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from mlscaling.likeness import CurvePoint
 from mlscaling.mlcommons import NOT_VERIFIED
 from mlscaling.mlperf.summary import RunSummary
 from mlscaling.plots import style
+from published_tree import DESCRIPTION
 from results_folders import RECORD, Measured, published, trained, write_results
 from test_plots import texts
 
@@ -182,6 +184,19 @@ def test_a_difference_at_some_points_says_where() -> None:
     (found,) = comparison.differences
     assert (found.words, found.points) == ("torch: 2.14.1 → 2.14.1 and 2.15.0", (second,))
     assert "torch: 2.14.1 → 2.14.1 and 2.15.0 (only at ResNet-50, 2 nodes)" in comparison_text(comparison)
+
+
+def test_hardware_from_a_doubtful_description_is_marked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """C13: 40 GB for an accelerator whose model name says 80 GB."""
+    folders = [
+        write_results(tmp_path / label, [trained(BASE, seed=seed, record={"description": {**DESCRIPTION, **changes}})])
+        for label, seed, changes in (("a", 1, {}), ("b", 50, {"accelerator_memory_capacity": "40 GB"}))
+    ]
+    assert main(["compare", *map(str, folders)]) == 0
+    text = capsys.readouterr().out
+    assert "accelerator_memory_capacity: 80 GB → 40 GB" in text
+    assert "doubtful: B, box: accelerator_memory_capacity is '40 GB', but accelerator_model_name is 'GPU9-80GB'" in text
+    assert "doubtful: A, box: accelerator_memory" not in text
 
 
 # --- verdicts ---------------------------------------------------------------------------------------------------------
@@ -351,6 +366,20 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_unpacked_bundle_is_read_as_its_results_are(small: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", str(small), str(small.parent)]) == 0
     assert "No change" in capsys.readouterr().out
+
+
+def test_a_zip_is_read_as_its_results_are(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("mlscaling.bundles.reading", reason="needs the reader of bundles")
+    with zipfile.ZipFile(tmp_path / "bundle.zip", "w") as archive:
+        archive.writestr("study.json", "{}")
+        for path in small.rglob("*"):
+            if path.is_file():
+                archive.write(path, f"results/{path.relative_to(small).as_posix()}")
+    assert main(["compare", str(small), str(tmp_path / "bundle.zip")]) == 0
+    assert "B  bundle.zip: Study made_up" in capsys.readouterr().out
+    (tmp_path / "broken.zip").write_bytes((tmp_path / "bundle.zip").read_bytes()[:-30])
+    assert main(["compare", str(small), str(tmp_path / "broken.zip")]) == 2
+    assert "broken.zip" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
