@@ -42,6 +42,7 @@ include: "rules/images.smk"
 include: "rules/train.smk"
 include: "rules/validate.smk"
 include: "rules/analyze.smk"
+include: "rules/share.smk"
 
 
 # --- targets -----------------------------------------------------------------

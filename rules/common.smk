@@ -16,6 +16,7 @@ from mlscaling.attempt_folders import given_up
 from mlscaling.configuration import read_yaml
 from mlscaling.sources import sources_of
 from mlscaling.study import StudyError, expected_log, load_study, planned, run_spec
+from mlscaling.submission.plan import SubmissionPlan, reasons_against, refusal
 
 CONFIG_DIR = BASEDIR / "config"
 CONFIG_FILE = str(
@@ -39,6 +40,7 @@ except StudyError as error:
     raise WorkflowError(str(error)) from None
 
 RESULTS = f"results/{STUDY.name}"
+SUBMISSION = SubmissionPlan.of(STUDY)
 
 
 def point_of(wildcards):
@@ -130,6 +132,18 @@ def compliance_of_point(wildcards):
 def compliance_of_study(wildcards):
     """Compliance verdicts of all runs."""
     return of_runs("{results}/validation/{point}/compliance_{run}.json", STUDY.points)
+
+
+def records_of_study(wildcards):
+    """Run records of all runs."""
+    return of_runs("{results}/runs/{point}/run_{run}.json", STUDY.points)
+
+
+def submittable_logs(wildcards):
+    """MLPerf logs of all runs, unless the configuration forbids to submit them: said before anything is trained."""
+    if (reasons := reasons_against(SUBMISSION)) and not SUBMISSION.rehearsal:
+        raise WorkflowError(refusal(reasons, study=STUDY.name))
+    return of_runs("{results}/runs/{point}/result_{run}.txt", STUDY.points)
 
 
 def points_of_workload(wildcards):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -102,6 +104,36 @@ def test_every_figure_and_the_report_carry_the_trademark_note(imported: Checkout
     for path in imported.results("plots").glob("*.svg"):
         assert "registered and unregistered trademarks of MLCommons" in path.read_text(), path.name
     assert "trademarks of MLCommons" in imported.results("report.html").read_text()
+
+
+def test_its_submission_is_what_was_published(imported: Checkout, shared_data: Path) -> None:
+    """Every file is the published one, and the official checker says what it says of the published tree."""
+    output = imported.snakemake("submission")
+    tree, source = imported.results("submission", "Dell"), shared_data / "training_results_v1.1" / "Dell"
+    copied = [path.relative_to(tree) for path in tree.rglob("*") if path.is_file() and path.suffix != ".md"]
+    assert len(copied) == 20 + 20 + 6, "logs of ResNet-50 and RNN-T, descriptions of four and two systems"
+    assert all((tree / path).read_bytes() == (source / path).read_bytes() for path in copied)
+    said = json.loads(imported.results("submission", "package_check.json").read_text())
+    assert sorted(said["submitters"]["Dell"]["files"]) == sorted(
+        path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.is_file()
+    )
+    assert said["submittable"] is True
+    assert said["submitters"]["Dell"]["passed"] is True
+    assert {entry["scaling"]["kept"] for entry in said["submitters"]["Dell"]["results"] if entry["scaling"]} == {False}
+    assert "passes; it accepts 6 of 6 folders" in output.stdout + output.stderr
+
+
+def test_it_compares_with_itself(imported: Checkout) -> None:
+    command = [sys.executable, "workflow/scripts/bundle.py", "compare", "results/trained", "results/trained"]
+    done = subprocess.run(command, cwd=imported.path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "No change: nothing is significantly faster or slower." in done.stdout
+    assert "6 points tested" in done.stdout
+    assert "trademarks of MLCommons" in " ".join(done.stdout.split())
+    other = [*command, "--map", "r750xa_a100_pcie_80gb=xe8545_a100_sxm_80gb"]
+    done = subprocess.run(other, cwd=imported.path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "no workload at the same number of nodes" in done.stderr
 
 
 def test_a_missing_tree_or_folder_is_a_clear_error(imported: Checkout, tmp_path: Path) -> None:

@@ -207,6 +207,41 @@ def test_a_wrong_study_stops_before_anything_runs(trained: Checkout, tmp_path: P
     assert "Traceback" not in output
 
 
+def test_a_tiny_study_is_no_submission_and_says_why_at_once(trained: Checkout) -> None:
+    done = trained.snakemake("submission", check=False)
+    text = " ".join((done.stdout + done.stderr).split())
+    assert done.returncode != 0
+    assert "Traceback (most recent call last)" not in text
+    for reason in (
+        "study trained cannot be submitted",
+        "submission.submitter is empty",
+        "the scale is tiny; MLPerf's task is the full scale",
+        "nodes of emulated_cpu are emulated on one host",
+        "log the open division (config/rounds/1.1.0.yaml), submission.division is closed",
+        "the target of resnet is 0.97, MLPerf's is ≥ 0.759",
+        "emulated_cpu/bert/n1: 3 runs are planned, the round requires 10",
+    ):
+        assert reason in text
+    assert not trained.results("submission").exists()
+
+
+def test_a_rehearsal_of_a_submission_is_marked(changeable: Checkout) -> None:
+    study = changeable.path / "study.yaml"
+    study.write_text(study.read_text() + "submission: {submitter: us, division: open, rehearsal: true}\n")
+    assert changeable.planned_jobs("submission") == {"submission": 1}, "the key trains nothing"
+    changeable.snakemake("submission")
+    tree = changeable.results("submission", "us")
+    assert "emulated on one host" in (tree / "NOT_SUBMITTABLE.txt").read_text()
+    said = json.loads(changeable.results("submission", "package_check.json").read_text())
+    assert said["submittable"] is False
+    assert [entry["errors"] for entry in said["submitters"]["us"]["results"]] == [
+        [
+            f"Incorrect number of files in dir, or wrong file names in directory us/results/{folder}, found 3, expected {n}"
+        ]
+        for folder, n in (("emulated_cpu/resnet", 5), ("2xemulated_cpu/resnet", 5), ("emulated_cpu/bert", 10))
+    ]
+
+
 def test_validation_and_figures_work_without_torch(changeable: Checkout, tmp_path: Path) -> None:
     (tmp_path / "torch").mkdir()
     (tmp_path / "torch" / "__init__.py").write_text("raise ImportError('no torch here')")

@@ -165,7 +165,7 @@ def _description(records: Sequence[Mapping[str, Any]]) -> SystemDescription | No
 
 def differences(points: Sequence[CurvePoint]) -> Iterator[Difference]:
     """Every setting that is stated and is not one value for all runs of all points."""
-    settings = {point.nodes: _settings(point) for point in points}
+    settings = {point.nodes: settings_of_point(point) for point in points}
     for kind, name in dict.fromkeys(key for of_point in settings.values() for key in of_point):
         values = {nodes: of_point.get((kind, name), ()) for nodes, of_point in settings.items()}
         stated = [texts for texts in values.values() if texts]
@@ -175,7 +175,7 @@ def differences(points: Sequence[CurvePoint]) -> Iterator[Difference]:
             yield Difference(kind=kind, setting=name, severity=_severity(kind, values, settings), values=values)
 
 
-def _settings(point: CurvePoint) -> dict[tuple[str, str], tuple[str, ...]]:
+def settings_of_point(point: CurvePoint) -> dict[tuple[str, str], tuple[str, ...]]:
     """(kind, name) → the distinct values in the point's runs."""
     merged: dict[tuple[str, str], dict[str, None]] = {}
     sources: list[Settings] = [settings_of_log(summary) for summary in point.summaries]

@@ -180,7 +180,7 @@ def split_samples_ratio(samples_ratio: float, *, rcp: float, reference_rcp: floa
     return inherent, samples_ratio / inherent
 
 
-def interval(resampled: Array) -> Interval:
+def interval(resampled: Array, *, confidence: float = CONFIDENCE) -> Interval:
     """Measured value with its percentile interval; resamples without a value are left out.
 
     With few runs the bootstrap is a little too narrow: for normally distributed times the nominal 95 % cover the true
@@ -189,7 +189,7 @@ def interval(resampled: Array) -> Interval:
     measured, resamples = float(resampled[0]), resampled[1:][~np.isnan(resampled[1:])]
     if np.isnan(measured) or resamples.size == 0:
         return Interval(value=measured, low=np.nan, high=np.nan)
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - confidence) / 2
     low, high = np.quantile(resamples, [tail, 1 - tail])
     return Interval(value=measured, low=float(low), high=float(high))
 

@@ -44,6 +44,8 @@ class Study:
     """Report although runs have failed."""
     plots: tuple[str, ...]
     """Figures to draw."""
+    submission: Mapping[str, Any]
+    """`submitter`, `division` and `rehearsal` of the target `submission`."""
     points: tuple[Point, ...]
     """Every point of every curve, in the order of the file."""
     datasets: Mapping[str, DatasetSpec]
@@ -258,6 +260,7 @@ def _study(
         options=execution_options(data),
         accept_missing_runs=data["accept_missing_runs"],
         plots=tuple(data["plots"]),
+        submission=data["submission"],
         points=tuple(points),
         datasets=datasets,
         warnings=tuple(warnings),

@@ -132,29 +132,38 @@ def _folder_of_results(logs: Sequence[Path], scratch: Path) -> str:
 
 
 def _ask(tool: str, targets: Sequence[Mapping[str, Any]], *, scratch: str) -> tuple[OfficialVerdict, ...]:
-    """Start the driver, hand it the request, and turn its answers into verdicts."""
-    # -P keeps the driver's own folder off sys.path: its neighbours must not shadow a module of the checkers.
-    command = [sys.executable, "-P", str(_DRIVER)]
-    # The logs of the compliance and RCP checkers repeat what they return; the other two return only yes or no.
-    request = json.dumps({"tool": tool, "keep_log": tool in ("seeds", "system"), "targets": list(targets)})
-    try:
-        process = subprocess.run(
-            command, input=request, cwd=scratch, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        answers = _no_verdict(f"no answer within {TIMEOUT_S} s", len(targets))
-    else:
-        answers = _answers(process, len(targets))
+    """What the driver answers, as verdicts."""
     return tuple(
         OfficialVerdict(
             tool=f"mlperf_logging {_TOOLS[tool]}",
             version=rounds.tool_version(),
             ruleset=target["ruleset"],
             passed=answer["passed"],
-            messages=tuple(_one_line(message, scratch) for message in answer["messages"]),
+            messages=tuple(one_line(message, scratch) for message in answer["messages"]),
         )
-        for target, answer in zip(targets, answers, strict=True)
+        for target, answer in zip(targets, run_driver(tool, targets, scratch=scratch), strict=True)
     )
+
+
+def run_driver(
+    tool: str, targets: Sequence[Mapping[str, Any]], *, scratch: str, timeout_s: float | None = None
+) -> list[dict[str, Any]]:
+    """Start the driver in the scratch folder and hand it the request; one answer for each target.
+
+    A driver that dies or does not answer in time (default `TIMEOUT_S`) is an answer without a verdict.
+    """
+    # -P keeps the driver's own folder off sys.path: its neighbours must not shadow a module of the checkers.
+    command = [sys.executable, "-P", str(_DRIVER)]
+    # The logs of the compliance and RCP checkers repeat what they return; the other two return only yes or no.
+    request = json.dumps({"tool": tool, "keep_log": tool in ("seeds", "system"), "targets": list(targets)})
+    limit_s = TIMEOUT_S if timeout_s is None else timeout_s
+    try:
+        process = subprocess.run(
+            command, input=request, cwd=scratch, capture_output=True, text=True, timeout=limit_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return _no_verdict(f"no answer within {limit_s} s", len(targets))
+    return _answers(process, len(targets))
 
 
 _TOOLS: Final = {
@@ -179,8 +188,8 @@ def _no_verdict(reason: str, count: int) -> list[dict[str, Any]]:
     return [{"passed": None, "messages": [reason]}] * count
 
 
-def _one_line(message: str, scratch: str) -> str:
+def one_line(message: str, scratch: str, *, longest: int = _LONGEST_MESSAGE) -> str:
     """A message without scratch paths and line breaks, shortened: some print all tensor names of a model."""
     text = re.sub(rf"{re.escape(scratch)}/(?:\d+/)?(?:results/)?", "", message)
     text = re.sub(r"\s+", " ", text).strip()
-    return text if len(text) <= _LONGEST_MESSAGE else text[: _LONGEST_MESSAGE - 1] + "…"
+    return text if len(text) <= longest else text[: longest - 1] + "…"

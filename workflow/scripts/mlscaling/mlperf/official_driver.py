@@ -81,11 +81,62 @@ def check_system(request: dict[str, Any], path: str) -> Answer:
     return {"passed": bool(passed), "messages": []}
 
 
+PACKAGE_FOLDER = "Running compliance checks in dir "
+PACKAGE_VERDICTS = {"PACKAGE CHECKER FOUND NO ERRORS": True, "PACKAGE CHECKER FOUND ERRORS": False}
+
+
+class _Package(logging.Handler):
+    """Sorts what the package checker and the checkers that it calls log by the folder of results that it is about."""
+
+    def __init__(self) -> None:
+        super().__init__(level=logging.INFO)
+        self.folder = ""
+        self.folders: dict[str, Answer] = {"": {"errors": [], "details": []}}
+        self.passed: bool | None = None
+        self.words = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text, own = record.getMessage().strip(), record.module == "package_checker"
+        if own and text.startswith(PACKAGE_FOLDER):
+            self.folder = text.removeprefix(PACKAGE_FOLDER)
+            self.folders[self.folder] = {"errors": [], "details": []}
+        for words, passed in PACKAGE_VERDICTS.items():
+            if own and text.startswith(words):
+                self.passed, self.words = passed, text
+        if record.levelno >= logging.WARNING:
+            # Its own errors decide about the folder; the rest says why.
+            kind = "errors" if own and record.levelno >= logging.ERROR else "details"
+            self.folders[self.folder][kind].append(text)
+
+
+def check_package(request: dict[str, Any], folder: str) -> Answer:
+    """A submitter's whole tree by the package checker, which returns nothing and always exits with 0."""
+    from mlperf_logging.package_checker import package_checker
+    from mlperf_logging.rcp_checker import rcp_checker
+
+    # dlrm and minigo are missing from this table, and the checker would crash in the middle; see `check_rcp`.
+    for benchmark, required in request["required_runs"].items():
+        rcp_checker.submission_runs["training"].setdefault(benchmark, required)
+    log = _Package()
+    logging.getLogger().handlers = [log]
+    logging.getLogger().setLevel(logging.INFO)
+    messages = []
+    options = {"quiet": False, "werror": False, "rcp_bypass": False, "seed_checker_bypass": False, "log_output": "-"}
+    options["rcp_bert_train_samples"] = request["bert_train_samples"]
+    try:
+        package_checker.check_training_package(folder, "training", request["ruleset"], **options)
+    except (Exception, SystemExit) as error:  # what it has said until then is worth keeping
+        log.passed = None
+        messages.append(f"crashed: {type(error).__name__}: {error}")
+    return {"passed": log.passed, "messages": [*messages, *filter(None, [log.words])], "folders": log.folders}
+
+
 CHECKS: dict[str, Callable[[dict[str, Any], str], Answer]] = {
     "compliance": check_compliance,
     "rcp": check_rcp,
     "seeds": check_seeds,
     "system": check_system,
+    "package": check_package,
 }
 
 

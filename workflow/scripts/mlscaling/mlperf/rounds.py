@@ -23,6 +23,9 @@ SEEDS_REQUIRED_SINCE: Final = (4, 1)
 """training_policies #547 (2024-09-20): "require logging of seeds from v4.1 onwards"; optional before."""
 SEED_ALWAYS_REQUIRED: Final = frozenset({"unet3d"})
 """Its closed rules have asked for a seed since round 1.0."""
+NORMALIZED_SINCE: Final = (2, 1)
+"""training_policies #503 (2022-09-08, "approved today, for the v2.1 round"): an accepted score that converged faster
+than the RCP mean is multiplied by RCP mean ÷ epochs. The pinned checker writes that factor for older rounds, too."""
 _TARGET = re.compile(r"v\['value'\](?:\['(\w+)'\])?\s*(>=|<=|>|<)\s*([0-9.]+)")
 
 
@@ -204,6 +207,11 @@ def required_events(benchmark: str, division: str, ruleset: str) -> tuple[tuple[
 def seed_required(benchmark: str, ruleset: str) -> bool:
     """True where the round's own rules ask each run for a seed."""
     return benchmark in SEED_ALWAYS_REQUIRED or version(ruleset) >= SEEDS_REQUIRED_SINCE
+
+
+def normalizes(ruleset: str) -> bool:
+    """True where the round's policy scales a score that converged faster than the RCP mean."""
+    return version(ruleset) >= NORMALIZED_SINCE
 
 
 def later_rules(message: str, ruleset: str) -> list[str]:
