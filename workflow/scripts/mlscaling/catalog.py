@@ -10,7 +10,10 @@ from typing import Any
 from mlscaling import containers, launchers
 from mlscaling.configuration import Problem, check_schema, names_in, read_yaml
 from mlscaling.datasets.preparation import NOT_FORMATS
-from mlscaling.spec import DatasetSpec, Round, ScaleSpec, System, WorkloadSpec
+from mlscaling.evaluation_interval import EvaluationInterval
+from mlscaling.legal_names import unknown_names
+from mlscaling.rcp_hyperparameters import records_of_rcps
+from mlscaling.spec import DatasetSpec, Round, Scalar, ScaleSpec, System, WorkloadSpec
 
 LIBRARY = Path(__file__).resolve().parent
 
@@ -41,8 +44,13 @@ def load_system(name: str, *, config_dir: Path, file: str = "", key: str = "") -
     return (None if problems else System(name=name, **data)), problems
 
 
-def load_workload(name: str, *, config_dir: Path, file: str, key: str) -> tuple[WorkloadSpec | None, list[Problem]]:
-    """Workload of that name, or the problems of its file; `file` and `key` are what names it."""
+def load_workload(
+    name: str, *, config_dir: Path, file: str, key: str, ruleset: str
+) -> tuple[WorkloadSpec | None, list[Problem]]:
+    """Workload of that name, or the problems of its file; `file` and `key` are what names it.
+
+    `ruleset` is the round whose RCPs it may take hyper-parameters from.
+    """
     data, problems = _load("workload", name, config_dir=config_dir, file=file, key=key)
     if not data:
         return None, problems
@@ -56,7 +64,7 @@ def load_workload(name: str, *, config_dir: Path, file: str, key: str) -> tuple[
             problems.append(Problem(file=path, key=where, value=size, message=message))
         by_size = {record.pop("global_batch_size"): record for record in records}
         problems += _odd_values(by_size, file=path, key=f"scales.{scale}.hyperparameters")
-        scales[scale] = ScaleSpec(hyperparameters=by_size, **settings)
+        scales[scale] = _scale(settings, records=by_size, workload=data, ruleset=ruleset)
     workload = WorkloadSpec(
         name=name,
         title=data["title"],
@@ -67,6 +75,18 @@ def load_workload(name: str, *, config_dir: Path, file: str, key: str) -> tuple[
         scales=scales,
     )
     return (None if problems else workload), problems
+
+
+def _scale(
+    settings: dict[str, Any], *, records: Mapping[int, dict[str, Scalar]], workload: Mapping[str, Any], ruleset: str
+) -> ScaleSpec:
+    interval = EvaluationInterval.from_configuration(settings.pop("evaluate_every_samples"))
+    reference = settings.pop("hyperparameters_from_rcps", None)
+    taken: dict[int, Mapping[str, Scalar]] = {}
+    if reference is not None and ruleset:
+        benchmark, unit = workload["mlperf_benchmark"], workload["convergence_unit"]
+        taken |= records_of_rcps(reference, benchmark=benchmark, ruleset=ruleset, convergence_unit=unit)
+    return ScaleSpec(hyperparameters={**taken, **records}, evaluate_every_samples=interval, **settings)
 
 
 def _odd_values(records: Mapping[int, Mapping[str, object]], *, file: str, key: str) -> list[Problem]:
@@ -110,15 +130,18 @@ def load_dataset(name: str, *, config_dir: Path, file: str, key: str) -> tuple[D
 
 
 def can_train(workload: WorkloadSpec, *, scale: str, config_dir: Path) -> list[Problem]:
-    """Why a workload cannot be trained at a scale; nothing if it can. Importing published logs needs neither."""
+    """Why a workload cannot be trained at a scale; nothing if it can. Importing published logs needs none of it."""
     path = str(config_dir / "workloads" / f"{workload.name}.yaml")
     if not (LIBRARY / "workloads" / f"{workload.name}.py").is_file():
         message = f"cannot be trained: there is no module mlscaling/workloads/{workload.name}.py"
         return [Problem(file=path, key="", value=None, message=message)]
-    if scale in workload.scales and not workload.scales[scale].dataset:
+    if scale not in workload.scales:
+        return []
+    problems = unknown_names(workload, scale=scale, file=path)
+    if not workload.scales[scale].dataset:
         message = "is needed for a curve that is trained"
-        return [Problem(file=path, key=f"scales.{scale}.dataset", value=None, message=message)]
-    return []
+        problems.append(Problem(file=path, key=f"scales.{scale}.dataset", value=None, message=message))
+    return problems
 
 
 def _load(kind: str, name: str, *, config_dir: Path, file: str, key: str) -> tuple[dict[str, Any], list[Problem]]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from mlscaling.evaluation_interval import EvaluationInterval
+
 Scalar = bool | int | float | str
 
 
@@ -103,8 +105,8 @@ class ScaleSpec:
     """Training samples in one epoch."""
     eval_samples: int
     """Evaluation samples, each counted exactly once."""
-    evaluate_every_samples: int
-    """Training samples between evaluations; an epoch where `convergence_unit` is epochs."""
+    evaluate_every_samples: EvaluationInterval
+    """Training samples between evaluations; whole epochs where `convergence_unit` is epochs."""
     model: Mapping[str, Scalar]
     """Sizes of the model; empty at full scale where the module's defaults are MLPerf's."""
     hyperparameters: Mapping[int, Mapping[str, Scalar]]
