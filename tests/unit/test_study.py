@@ -81,7 +81,7 @@ def test_batch_policies(curve: dict, batch_sizes: list[int], local: list[int]) -
         (study_with({"weak": {"local_batch_size": 7}}), "global batch size 7 has no hyper-parameters in "),
         (study_with({"weak": ..., "explicit": {"global_batch_sizes": [64]}}), "my.yaml: curves[0].explicit.global_batch_sizes = [64]: needs one entry for each of the 2 node counts"),
         (study_with({"repeats": 3}), "my.yaml: curves[0].repeats = 3: is not a known key; legal keys: explicit, gradient_accumulation_steps, nodes, published, runs, strong, system, weak, workload"),
-        (study_with(scal="tiny"), "my.yaml: scal = 'tiny': is not a known key; legal keys: accept_missing_runs, compile, curves, "),
+        (study_with(scal="tiny"), "my.yaml: scal = 'tiny': is not a known key; legal keys: accept_missing_runs, compile, cuda_graphs, curves, "),
         (study_with({"runs": 10**9}), "my.yaml: curves[0].runs = 1000000000: must be at most 1000"),
         (study_with(compile="true"), "my.yaml: compile = 'true': must be of type boolean (on the command line, True or False)"),
         (study_with(study="datasets"), "my.yaml: study = 'datasets': must match "),
@@ -153,6 +153,69 @@ def test_odd_hyperparameters_are_reported_before_anything_runs(
     path.write_text(yaml.safe_dump(workload))
     errors = [str(problem) for problem in check_study(STUDY, config_dir=tmp_path)]
     assert any(f"hyperparameters[global_batch_size=64].{name}" in e and message in e for e in errors), errors
+
+
+@pytest.mark.parametrize(
+    ("keys", "name", "expected"),
+    [
+        (("model",), "widht", ["scales.tiny.model.widht = 0.5: is no size of the model; legal: ", "width"]),
+        (("hyperparameters", 1), "opt_momentun", ["scales.tiny.hyperparameters[global_batch_size=64].opt_momentun = 0.5: is no hyper-parameter of the workload; legal: ", "opt_momentum, "]),
+        (("hyperparameters", 1), "max_samples", ["hyperparameters[global_batch_size=64].max_samples", "max_epochs"]),
+    ],
+)  # fmt: skip
+def test_misspelt_names_of_a_workload_are_found_before_anything_runs(tmp_path: Path, keys, name, expected) -> None:
+    copy_of_config(tmp_path)
+    path = tmp_path / "workloads" / "resnet.yaml"
+    workload = yaml.safe_load(path.read_text())
+    place = workload["scales"]["tiny"]
+    for key in keys:
+        place = place[key]
+    place[name] = 1 if name.startswith("max_") else 0.5
+    path.write_text(yaml.safe_dump(workload))
+    (error,) = [str(p) for p in check_study(STUDY, config_dir=tmp_path) if p.severity == "error"]
+    assert error.startswith(str(path))
+    assert all(part in error for part in expected), error
+
+
+def test_a_record_without_a_horizon_is_found_before_anything_runs(tmp_path: Path) -> None:
+    copy_of_config(tmp_path)
+    path = tmp_path / "workloads" / "resnet.yaml"
+    workload = yaml.safe_load(path.read_text())
+    del workload["scales"]["tiny"]["hyperparameters"][1]["max_epochs"]
+    path.write_text(yaml.safe_dump(workload))
+    errors = [str(p) for p in check_study(STUDY, config_dir=tmp_path) if p.severity == "error"]
+    assert errors == [
+        f"{path}: scales.tiny.hyperparameters[global_batch_size=64]: misses the key max_epochs, where a run gives up"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("curve", "message"),
+    [
+        ({}, "cuda_graphs needs a system of device cuda, this one is cpu"),
+        ({"system": "r750xa_a100_pcie_80gb", "gradient_accumulation_steps": 2}, "cuda_graphs needs gradient_accumulation_steps 1, not 2"),
+        ({"system": "r750xa_a100_pcie_80gb", "strong": {"global_batch_size": 64}, "weak": ...}, ""),
+    ],
+)  # fmt: skip
+def test_graphs_that_cannot_be_had_are_found_before_anything_runs(curve: dict, message: str) -> None:
+    found = [error for error in errors_of(study_with(curve, cuda_graphs=True)) if "cuda_graphs" in error]
+    assert found == ([f"my.yaml: cuda_graphs = True: {message}"] if message else [])
+
+
+def test_full_scale_takes_what_the_rounds_rcps_have() -> None:
+    gpu = {"system": "r750xa_a100_pcie_80gb", "nodes": [1], "weak": ..., "strong": {"global_batch_size": 1632}}
+    by_round = {
+        name: load_study(study_with(gpu, scale="full", round=name), config_dir=CONFIG_DIR)
+        for name in ("1.0.0", "1.1.0")
+    }
+    decays = {name: run_spec(study, study.points[0], run=0).hyperparameters for name, study in by_round.items()}
+    assert decays["1.1.0"]["opt_learning_rate_decay_steps"] == 27476
+    errors = errors_of(study_with({**gpu, "strong": {"global_batch_size": 1600}}, scale="full"))
+    assert any("global batch size 1600 has no hyper-parameters" in e and "[1632, 3264, 4096, " in e for e in errors), (
+        errors
+    )
+    errors = errors_of(study_with(gpu, scale="full", round="4.1.0"))
+    assert any("round 4.1.0 has no benchmark resnet" in error for error in errors), errors
 
 
 def test_seeds_differ_between_runs_points_and_studies_and_are_stable() -> None:

@@ -12,6 +12,7 @@ import pytest
 import tiny_runs
 import torch
 from mlscaling import schedules
+from mlscaling.catalog import load_workload
 from mlscaling.workloads import workload_by_name, workload_names
 from mlscaling.workloads.base import Request
 from mlscaling.workloads.resnet import centre_box, random_box
@@ -91,9 +92,8 @@ def test_missing_hyperparameter_names_batch_and_key() -> None:
 @pytest.mark.parametrize("name", workload_names())
 @pytest.mark.parametrize("scale", ["tiny", "full"])
 def test_every_configured_batch_size_has_a_whole_recipe(name: str, scale: str) -> None:
-    records = tiny_runs.configuration("workloads", name)["scales"][scale]["hyperparameters"]
-    for record in records:
-        found = workload(name, scale=scale, global_batch_size=record["global_batch_size"])
+    for size, record in tiny_runs.workload_spec(name).scales[scale].hyperparameters.items():
+        found = workload(name, scale=scale, global_batch_size=size)
         base = record["opt_base_learning_rate"]
         assert found.optimizer(torch.nn.Linear(2, 2)).param_groups[0]["lr"] == base
         factor = found.schedule()
@@ -232,8 +232,12 @@ CORRECTED = {
 }
 
 
-@pytest.mark.parametrize("name", workload_names())
-def test_full_scale_takes_the_hyperparameters_of_the_rounds_rcps(name: str) -> None:
+LISTED = ("ssd", "maskrcnn")
+"""Workloads whose YAML lists them, since the RCPs have slips or other units."""
+
+
+@pytest.mark.parametrize("name", [name for name in workload_names() if name in LISTED])
+def test_listed_hyperparameters_are_those_of_the_rounds_rcps(name: str) -> None:
     text = (resources.files("mlperf_logging.rcp_checker") / "training_1.1.0" / f"rcps_{name}.json").read_text("utf-8")
     published = {record["BS"]: record["Hyperparams"] for record in json.loads(text).values()}
     records = tiny_runs.configuration("workloads", name)["scales"]["full"]["hyperparameters"]
@@ -245,3 +249,50 @@ def test_full_scale_takes_the_hyperparameters_of_the_rounds_rcps(name: str) -> N
         shared = expected.keys() & record.keys()
         assert {key: record[key] for key in shared} == {key: expected[key] for key in shared}
         assert len(shared) >= min(5, len(expected) - 1)
+
+
+@pytest.mark.parametrize("ruleset", ["1.0.0", "1.1.0", "2.0.0", "2.1.0", "3.0.0", "3.1.0", "4.0.0"])
+@pytest.mark.parametrize(
+    ("name", "names", "left_out", "common"),
+    [
+        (
+            "resnet",
+            {"optimizer": "opt_name", "epsilon": "lars_epsilon"},
+            {"model_bn_span"},
+            {"opt_end_learning_rate": 0.0001, "opt_learning_rate_decay_poly_power": 2, "lars_epsilon": 0},
+        ),
+        ("bert", {}, {"gradient_accumulation_steps"}, {}),
+    ],
+)
+def test_full_scale_takes_the_hyperparameters_of_the_rounds_rcps(name, names, left_out, common, ruleset) -> None:
+    file = resources.files("mlperf_logging.rcp_checker") / f"training_{ruleset}" / f"rcps_{name}.json"
+    published = {record["BS"]: record for record in json.loads(file.read_text("utf-8")).values()}
+    found, problems = load_workload(name, config_dir=tiny_runs.ROOT / "config", file="", key="", ruleset=ruleset)
+    assert problems == []
+    records = found.scales["full"].hyperparameters
+    assert records.keys() == published.keys()
+    unit = found.convergence_unit
+    for size, record in records.items():
+        expected = {
+            names.get(key, key): value for key, value in published[size]["Hyperparams"].items() if key not in left_out
+        }
+        slowest = max(published[size]["Epochs to converge"])
+        assert record == common | expected | {f"max_{unit}": record[f"max_{unit}"]}
+        assert 1.2 * slowest <= record[f"max_{unit}"] < 1.2 * slowest + 1
+
+
+def test_a_decay_in_epochs_as_some_rcps_of_round_1_0_have_it_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="opt_learning_rate_decay_steps 35 at global_batch_size 1632 is less than an epoch"
+    ):
+        workload("resnet", hyperparameters={"opt_learning_rate_decay_steps": 35}).schedule()
+
+
+def test_bert_is_evaluated_as_the_rules_say_at_every_batch_size() -> None:
+    """training_rules.adoc of round 1.1: FLOOR(0.05*(230.23*GBS+3000000), 25000) samples."""
+    interval = tiny_runs.workload_spec("bert").scales["full"].evaluate_every_samples
+    for size in range(1, 66_000):
+        assert interval.at(size) == (5 * (23023 * size + 300_000_000) // 10_000) // 25_000 * 25_000
+    readme = {256: 150_000, 1024: 150_000, 1536: 150_000, 2048: 150_000, 3072: 175_000, 4096: 175_000}
+    assert {size: interval.at(size) for size in readme} == readme, "the reference's table"
+    assert workload("bert", global_batch_size=13056).spec.evaluate_every_samples == 300_000

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from mlscaling.catalog import load_workload
 from mlscaling.datasets.preparation import prepare_dataset
-from mlscaling.spec import DatasetSpec, RunSpec
+from mlscaling.spec import DatasetSpec, RunSpec, WorkloadSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "workflow" / "scripts"
@@ -51,22 +52,27 @@ def prepared(name: str, folder: Path) -> Path:
     return folder / name
 
 
+def workload_spec(name: str) -> WorkloadSpec:
+    """A workload as a study of round 1.1.0 sees it."""
+    found, problems = load_workload(name, config_dir=ROOT / "config", file="", key="", ruleset="1.1.0")
+    assert found is not None, problems
+    return found
+
+
 def run_spec(workload: str, *, scale: str = "tiny", data_dir: Path | str = "", **changes: Any) -> RunSpec:
-    """A run on one rank, with the configuration's smallest batch; `hyperparameters` and `model` are added to it."""
-    values = configuration("workloads", workload)
-    settings = values["scales"][scale]
-    size = changes.pop("global_batch_size", settings["hyperparameters"][0]["global_batch_size"])
-    record = next(record for record in settings["hyperparameters"] if record["global_batch_size"] == size)
+    """A run on one rank, with the configuration's first batch size; `hyperparameters` and `model` are added to it."""
+    found = workload_spec(workload)
+    settings = found.scales[scale]
+    size = changes.pop("global_batch_size", next(iter(settings.hyperparameters)))
     nodes, per_node = changes.pop("nodes", 1), changes.pop("accelerators_per_node", 1)
     steps = changes.pop("gradient_accumulation_steps", 1)
-    hyperparameters = {name: value for name, value in record.items() if name != "global_batch_size"}
     return RunSpec(
         **{
             "study": "test",
             "system": "emulated_cpu",
             "workload": workload,
             "scale": scale,
-            "mlperf_benchmark": values["mlperf_benchmark"],
+            "mlperf_benchmark": found.mlperf_benchmark,
             "round": "1.1.0",
             "division": "open",
             "nodes": nodes,
@@ -80,11 +86,12 @@ def run_spec(workload: str, *, scale: str = "tiny", data_dir: Path | str = "", *
             "run": 0,
             "seed": 1234,
             "data_dir": str(data_dir),
-            **{name: settings[name] for name in ("train_samples", "eval_samples", "evaluate_every_samples", "target")},
-            "convergence_unit": values["convergence_unit"],
-            "quality_mode": values["quality"]["mode"],
-            "model": {**settings.get("model", {}), **changes.pop("model", {})},
-            "hyperparameters": {**hyperparameters, **changes.pop("hyperparameters", {})},
+            **{name: getattr(settings, name) for name in ("train_samples", "eval_samples", "target")},
+            "evaluate_every_samples": settings.evaluate_every_samples.at(size),
+            "convergence_unit": found.convergence_unit,
+            "quality_mode": found.quality_mode,
+            "model": {**settings.model, **changes.pop("model", {})},
+            "hyperparameters": {**settings.hyperparameters[size], **changes.pop("hyperparameters", {})},
             **changes,
         }
     )

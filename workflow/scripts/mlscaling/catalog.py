@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mlscaling import containers, launchers, vendor
+from mlscaling import containers, launchers
+from mlscaling.catalog_commands import command_of_workload, problems_of_container
 from mlscaling.configuration import Problem, check_schema, names_in, read_yaml
 from mlscaling.datasets.preparation import NOT_FORMATS
-from mlscaling.spec import CommandSpec, DatasetSpec, Round, ScaleSpec, System, WorkloadSpec, with_tuples
+from mlscaling.evaluation_interval import EvaluationInterval
+from mlscaling.legal_names import unknown_names
+from mlscaling.rcp_hyperparameters import records_of_rcps
+from mlscaling.spec import DatasetSpec, Round, Scalar, ScaleSpec, System, WorkloadSpec, with_tuples
 
 LIBRARY = Path(__file__).resolve().parent
 
@@ -35,42 +39,18 @@ def load_system(name: str, *, config_dir: Path, file: str = "", key: str = "") -
         if data[field] not in registry:
             message = f"is not registered; legal values: {', '.join(sorted(registry))}"
             problems.append(Problem(file=path, key=field, value=data[field], message=message))
-    problems += _problems_of_container(data, file=path)
+    problems += problems_of_container(data, file=path)
     errors = [problem for problem in problems if problem.severity == "error"]
     return (None if errors else System(name=name, **with_tuples(data))), problems
 
 
-def _problems_of_container(data: Mapping[str, Any], *, file: str) -> list[Problem]:
-    runtime, image = data["container"], data["image"]
-    problems = [
-        Problem(file=file, key=f"mounts[{number}]", value=mount, message=str(error))
-        for number, mount in enumerate(data["mounts"])
-        if (error := _error_of(containers.mount_of, mount))
-    ]
-    if runtime == "none":
-        return problems
-    if runtime == "pyxis" and data["launcher"] not in ("srun", "torchrun"):
-        message = "pyxis is a plugin of srun; launchers that start ranks by it: srun, torchrun"
-        problems.append(Problem(file=file, key="launcher", value=data["launcher"], message=message))
-    if not image:
-        message = f"container {runtime} needs an image"
-        problems.append(Problem(file=file, key="image", value="", message=message))
-    elif not containers.is_pinned(image) and not data["image_sha256"]:
-        message = "is a tag, which can become another image; a path, a digest (name@sha256:…) or image_sha256 pins it"
-        problems.append(Problem(file=file, key="image", value=image, message=message, severity="warning"))
-    return problems
+def load_workload(
+    name: str, *, config_dir: Path, file: str, key: str, ruleset: str
+) -> tuple[WorkloadSpec | None, list[Problem]]:
+    """Workload of that name, or the problems of its file; `file` and `key` are what names it.
 
-
-def _error_of(function: Callable[[str], object], text: str) -> str:
-    try:
-        function(text)
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def load_workload(name: str, *, config_dir: Path, file: str, key: str) -> tuple[WorkloadSpec | None, list[Problem]]:
-    """Workload of that name, or the problems of its file; `file` and `key` are what names it."""
+    `ruleset` is the round whose RCPs it may take hyper-parameters from.
+    """
     data, problems = _load("workload", name, config_dir=config_dir, file=file, key=key)
     if not data:
         return None, problems
@@ -84,8 +64,8 @@ def load_workload(name: str, *, config_dir: Path, file: str, key: str) -> tuple[
             problems.append(Problem(file=path, key=where, value=size, message=message))
         by_size = {record.pop("global_batch_size"): record for record in records}
         problems += _odd_values(by_size, file=path, key=f"scales.{scale}.hyperparameters")
-        scales[scale] = ScaleSpec(hyperparameters=by_size, **settings)
-    command, found = _command(data, file=path)
+        scales[scale] = _scale(settings, records=by_size, workload=data, ruleset=ruleset)
+    command, found = command_of_workload(data, file=path)
     problems += found
     workload = WorkloadSpec(
         name=name,
@@ -100,29 +80,16 @@ def load_workload(name: str, *, config_dir: Path, file: str, key: str) -> tuple[
     return (None if problems else workload), problems
 
 
-def _command(data: Mapping[str, Any], *, file: str) -> tuple[CommandSpec | None, list[Problem]]:
-    """The command of a workload that one implements, and what is wrong with it."""
-    given = data.get("command")
-    if data["implementation"] == "module" and given:
-        message = "is used where implementation is command, not module"
-        return None, [Problem(file=file, key="command", value=None, message=message)]
-    if data["implementation"] == "module":
-        return None, []
-    if not given:
-        return None, [
-            Problem(file=file, key="command", value=None, message="is needed where implementation is command")
-        ]
-    if (preset := given["preset"]) not in vendor.PRESETS:
-        message = f"there is no such preset; legal values: {', '.join(vendor.PRESETS)}"
-        return None, [Problem(file=file, key="command.preset", value=preset, message=message)]
-    values = with_tuples(given) | {"environment": {**vendor.PRESETS[given["preset"]], **given["environment"]}}
-    del values["preset"]
-    command = CommandSpec(**values)
-    problems = [
-        Problem(file=file, key=f"command.{key}", value=text, message=message)
-        for key, text, message in vendor.problems_of_texts(command)
-    ]
-    return command, problems
+def _scale(
+    settings: dict[str, Any], *, records: Mapping[int, dict[str, Scalar]], workload: Mapping[str, Any], ruleset: str
+) -> ScaleSpec:
+    interval = EvaluationInterval.from_configuration(settings.pop("evaluate_every_samples"))
+    reference = settings.pop("hyperparameters_from_rcps", None)
+    taken: dict[int, Mapping[str, Scalar]] = {}
+    if reference is not None and ruleset:
+        benchmark, unit = workload["mlperf_benchmark"], workload["convergence_unit"]
+        taken |= records_of_rcps(reference, benchmark=benchmark, ruleset=ruleset, convergence_unit=unit)
+    return ScaleSpec(hyperparameters={**taken, **records}, evaluate_every_samples=interval, **settings)
 
 
 def _odd_values(records: Mapping[int, Mapping[str, object]], *, file: str, key: str) -> list[Problem]:
@@ -166,15 +133,18 @@ def load_dataset(name: str, *, config_dir: Path, file: str, key: str) -> tuple[D
 
 
 def can_train(workload: WorkloadSpec, *, scale: str, config_dir: Path) -> list[Problem]:
-    """Why a workload cannot be trained at a scale; nothing if it can. Importing published logs needs neither."""
+    """Why a workload cannot be trained at a scale; nothing if it can. Importing published logs needs none of it."""
     path = str(config_dir / "workloads" / f"{workload.name}.yaml")
     if workload.command is None and not (LIBRARY / "workloads" / f"{workload.name}.py").is_file():
         message = f"cannot be trained: there is no module mlscaling/workloads/{workload.name}.py"
         return [Problem(file=path, key="", value=None, message=message)]
-    if scale in workload.scales and not workload.scales[scale].dataset:
+    if scale not in workload.scales:
+        return []
+    problems = [] if workload.command else unknown_names(workload, scale=scale, file=path)
+    if not workload.scales[scale].dataset:
         message = "is needed for a curve that is trained"
-        return [Problem(file=path, key=f"scales.{scale}.dataset", value=None, message=message)]
-    return []
+        problems.append(Problem(file=path, key=f"scales.{scale}.dataset", value=None, message=message))
+    return problems
 
 
 def _load(kind: str, name: str, *, config_dir: Path, file: str, key: str) -> tuple[dict[str, Any], list[Problem]]:

@@ -9,7 +9,9 @@ from typing import Any
 
 from mlscaling.catalog import can_train, load_system, load_workload
 from mlscaling.configuration import Problem
+from mlscaling.execution_options import graph_problem
 from mlscaling.spec import Point, Published, Round, System, WorkloadSpec
+from mlscaling.workload_source import declared
 
 BATCH_POLICIES = ("strong", "weak", "explicit")
 
@@ -39,7 +41,10 @@ def points_of_curve(curve: Curve, *, round_: Round | None) -> tuple[list[Point],
     """The curve's points in the order of its node counts, and its problems; no points where one is an error."""
     settings, folder, file = curve.settings, curve.config_dir, curve.file
     system, problems = load_system(settings["system"], config_dir=folder, file=file, key=f"{curve.key}.system")
-    workload, found = load_workload(settings["workload"], config_dir=folder, file=file, key=f"{curve.key}.workload")
+    ruleset = "" if round_ is None else round_.name
+    workload, found = load_workload(
+        settings["workload"], config_dir=folder, file=file, key=f"{curve.key}.workload", ruleset=ruleset
+    )
     problems += found
     policy, found = _batch_policy(curve)
     problems += found + _problems_of_source(curve, workload=workload)
@@ -172,16 +177,30 @@ def _problems_of_point(curve: Curve, point: Point, *, key: str) -> list[Problem]
             f"nearest legal: {_nearest(point.global_batch_size, parts)}"
         )
         problems.append(curve.problem(key, point.nodes, message))
+    problems += _problem_of_graphs(curve, point)
     legal = sorted(point.settings.hyperparameters)
     ours = point.published is None and point.workload.command is None
     if ours and point.global_batch_size not in legal:
         workload_file = curve.config_dir / "workloads" / f"{point.workload.name}.yaml"
         message = (
             f"global batch size {point.global_batch_size} has no hyper-parameters in {workload_file} "
-            f"(scales.{point.scale}.hyperparameters); it has {legal}"
+            f"(scales.{point.scale}.hyperparameters) for this round; it has {legal}"
         )
         problems.append(curve.problem(key, point.nodes, message))
     return problems
+
+
+def _problem_of_graphs(curve: Curve, point: Point) -> list[Problem]:
+    if point.published is not None:
+        return []
+    message = graph_problem(
+        {"cuda_graphs": curve.study["cuda_graphs"]},
+        device=point.system.device,
+        gradient_accumulation_steps=point.gradient_accumulation_steps,
+        workload=point.workload.name,
+        static_shapes=declared(point.workload.name).static_shapes,
+    )
+    return [Problem(file=curve.file, key="cuda_graphs", value=True, message=message)] if message else []
 
 
 def _nearest(size: int, parts: int) -> str:

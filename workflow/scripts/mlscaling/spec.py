@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from mlscaling.evaluation_interval import EvaluationInterval
+
 Scalar = bool | int | float | str
 Value = Scalar | Sequence[int | float]
 """A setting: some of MLPerf's are lists, e.g. the epochs at which a learning rate falls."""
@@ -148,8 +150,8 @@ class ScaleSpec:
     """Training samples in one epoch."""
     eval_samples: int
     """Evaluation samples, each counted exactly once."""
-    evaluate_every_samples: int
-    """Training samples between evaluations; an epoch where `convergence_unit` is epochs."""
+    evaluate_every_samples: EvaluationInterval
+    """Training samples between evaluations; whole epochs where `convergence_unit` is epochs."""
     model: Mapping[str, Value]
     """Sizes of the model; empty at full scale where the module's defaults are MLPerf's."""
     hyperparameters: Mapping[int, Mapping[str, Value]]

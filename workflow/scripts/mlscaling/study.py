@@ -129,7 +129,7 @@ def run_spec(study: Study, point: Point, *, run: int) -> RunSpec:
         data_dir="",
         train_samples=settings.train_samples,
         eval_samples=settings.eval_samples,
-        evaluate_every_samples=settings.evaluate_every_samples,
+        evaluate_every_samples=settings.evaluate_every_samples.at(point.global_batch_size),
         convergence_unit=point.workload.convergence_unit,
         quality_mode=point.workload.quality_mode,
         target=settings.target,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.resources
+import importlib.util
 import json
 import math
 from collections import defaultdict
@@ -70,8 +70,7 @@ def load_rcps(source: str | Path, *, benchmark: str, ruleset: str) -> tuple[RcpR
         ValueError: where the file is no such file, naming file, record and key.
     """
     if source == OFFICIAL:
-        folder = importlib.resources.files("mlperf_logging") / "rcp_checker" / f"training_{ruleset}"
-        official = folder / f"rcps_{benchmark}.json"
+        official = _official_file(benchmark, ruleset=ruleset)
         if not official.is_file():
             return ()
         name, text = official.name, official.read_text(encoding="utf-8")
@@ -87,6 +86,14 @@ def load_rcps(source: str | Path, *, benchmark: str, ruleset: str) -> tuple[RcpR
     # The file of round 3.1's Stable Diffusion names its benchmark otherwise: an official file is all its benchmark's.
     mine = (record for record in records if source == OFFICIAL or record.benchmark == benchmark)
     return tuple(sorted(mine, key=lambda record: record.global_batch_size))
+
+
+def _official_file(benchmark: str, *, ruleset: str) -> Path:
+    """Where mlperf_logging has a benchmark's RCPs of a round, found without importing it: a study is parsed often."""
+    package = importlib.util.find_spec("mlperf_logging")
+    assert package is not None
+    assert package.origin is not None
+    return Path(package.origin).parent / "rcp_checker" / f"training_{ruleset}" / f"rcps_{benchmark}.json"
 
 
 def _record(file: str, name: str, values: Any) -> RcpRecord:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
-from mlscaling.spec import Point, Published
+from mlscaling.spec import Point, Published, TargetValue
 from mlscaling.study import Study
 
 UNNAMED: Final = "unnamed"
@@ -31,7 +31,7 @@ class SubmissionPoint:
     """Nodes are emulated on one host."""
     benchmark: str
     """MLPerf's name of the workload."""
-    target: float
+    target: TargetValue
     """Quality that its runs must reach."""
     num_runs: int
     """Planned runs."""
@@ -176,8 +176,11 @@ def _unofficial_targets(points: Iterable[SubmissionPoint], *, ruleset: str) -> l
     reasons = {}
     for point in points:
         official = rounds.official_target(point.benchmark, ruleset)
-        if official is not None and point.target not in official.values.values():
+        if official is None:
+            continue
+        ours = rounds.Target.of(point.target, mode=official.mode)
+        if sorted(ours.values.values()) != sorted(official.values.values()):
             reasons[point.benchmark] = (
-                f"the target of {point.benchmark} is {point.target:g}, MLPerf's is {official.describe()}"
+                f"the target of {point.benchmark} is {ours.describe()}, MLPerf's is {official.describe()}"
             )
     return list(reasons.values())

@@ -188,10 +188,20 @@ class ResNetWorkload(Workload):
         raise ValueError(f"workload {self.spec.workload}: opt_name {name!r} is unknown; legal: sgd, lars")
 
     def schedule(self) -> Callable[[int], float]:
-        """Linear warm-up, then polynomial decay to the end learning rate."""
+        """Linear warm-up, then polynomial decay to the end learning rate.
+
+        Raises:
+            ValueError: for a decay within an epoch: some RCPs of round 1.0 hold epochs where steps are meant.
+        """
+        decay_steps = int(self.hyperparameter("opt_learning_rate_decay_steps"))
+        if decay_steps < self.steps_per_epoch:
+            raise ValueError(
+                f"mlscaling config error: opt_learning_rate_decay_steps {decay_steps} at global_batch_size "
+                f"{self.spec.global_batch_size} is less than an epoch, which has {self.steps_per_epoch} steps"
+            )
         return schedules.warmup_then_polynomial(
             warmup_steps=round(self.hyperparameter("opt_learning_rate_warmup_epochs") * self.steps_per_epoch),
-            decay_steps=int(self.hyperparameter("opt_learning_rate_decay_steps")),
+            decay_steps=decay_steps,
             power=float(self.hyperparameter("opt_learning_rate_decay_poly_power", 2)),
             end_factor=self.hyperparameter("opt_end_learning_rate", 1e-4)
             / self.hyperparameter("opt_base_learning_rate"),
