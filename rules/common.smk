@@ -14,6 +14,7 @@ sys.path.insert(0, str(BASEDIR / "workflow" / "scripts"))
 
 from mlscaling.attempt_folders import given_up
 from mlscaling.configuration import read_yaml
+from mlscaling.described import described_system
 from mlscaling.sources import sources_of
 from mlscaling.study import StudyError, expected_log, load_study, planned, run_spec
 from mlscaling.submission.plan import SubmissionPlan, reasons_against, refusal
@@ -215,32 +216,9 @@ def points_of_system(wildcards):
     ]
 
 
-def compliance_of_system(wildcards):
-    """Compliance verdicts of all runs of a system at a node count."""
-    return of_runs(
-        "{results}/validation/{point}/compliance_{run}.json",
-        points_of_system(wildcards),
-    )
-
-
-def records_of_system(wildcards):
-    """Run records of all runs of a system at a node count."""
-    return of_runs("{results}/runs/{point}/run_{run}.json", points_of_system(wildcards))
-
-
-def described(wildcards):
-    """What a system's description rests on beside its nodes: the fields of `Described`."""
-    system = points_of_system(wildcards)[0].system
-    return {
-        "system": system.name,
-        "nodes": int(wildcards.nodes),
-        "accelerators_per_node": system.accelerators_per_node,
-        "accelerator": system.accelerator,
-        "division": STUDY.round.division,
-        "device": system.device,
-        "emulated": system.emulated,
-        "said": dict(system.description),
-    }
+def of_system(pattern):
+    """Input function: one path for each expected run of a system at a node count; the pattern as in `of_runs`."""
+    return lambda wildcards: of_runs(pattern, points_of_system(wildcards))
 
 
 def systems_of_study(pattern):

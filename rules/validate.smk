@@ -81,8 +81,8 @@ rule check_likeness:
 
 rule describe_system:
     input:
-        records=records_of_system,
-        compliance=compliance_of_system,
+        records=of_system("{results}/runs/{point}/run_{run}.json"),
+        compliance=of_system("{results}/validation/{point}/compliance_{run}.json"),
         library=library("describe_system.py"),
     output:
         description="<results>/systems/{system}_n{nodes}.json",
@@ -92,7 +92,9 @@ rule describe_system:
     conda:
         "../envs/workflow.yaml"
     params:
-        described=described,
+        described=lambda wildcards: described_system(
+            points_of_system(wildcards)[0], division=STUDY.round.division
+        ),
         ruleset=STUDY.round.name,
         published_root=STUDY.published_root,
     message:

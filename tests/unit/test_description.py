@@ -11,10 +11,11 @@ from typing import Any
 
 import node_samples as samples
 import pytest
+from mlscaling.described import Described, described_system
 from mlscaling.inventory import accelerators, processors, slurm_job
 from mlscaling.inventory.commands import Answer
 from mlscaling.mlperf import official
-from mlscaling.mlperf.description import KEYS, Described, describe
+from mlscaling.mlperf.description import KEYS, describe
 from mlscaling.mlperf.description_checks import check_nodes
 from mlscaling.mlperf.summary import RunSummary
 from mlscaling.mlperf.system import from_values
@@ -257,6 +258,7 @@ def test_who_submits_stands_in_the_logs_only_where_a_person_said_so() -> None:
     curve = {"workload": "resnet", "system": "emulated_cpu", "nodes": [1], "weak": {"local_batch_size": 64}, "runs": 1}
     study = load_study({"study": "s", "round": "1.1.0", "scale": "tiny", "curves": [curve]}, config_dir=ROOT / "config")
     (point,) = study.points
+    assert Described(**described_system(point, division="open")).said["status"] == "research"
     assert run_spec(study, point, run=0).options == study.options
     assert "organization" not in expected_log(study, point, run=0)
     said = dataclasses.replace(point, system=dataclasses.replace(point.system, description={"submitter": "somebody"}))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from mlscaling.mlperf.description import Described
+from mlscaling.described import Described
 from mlscaling.system_descriptions import describe_system
 
 describe_system(

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from mlscaling import evidence
+from mlscaling.described import Described
 from mlscaling.files import read_json, write_json, written_beside
-from mlscaling.mlperf.description import Described, describe
+from mlscaling.mlperf.description import describe
 from mlscaling.mlperf.description_checks import check_nodes
 from mlscaling.mlperf.findings import Finding
 from mlscaling.mlperf.summary import RunSummary
@@ -20,7 +21,7 @@ from mlscaling.mlperf.system import description_verdict
 
 
 def describe_system(
-    described: Described,
+    whose: Described,
     *,
     records: Sequence[Path],
     compliance: Sequence[Path],
@@ -32,7 +33,7 @@ def describe_system(
     """Write the description and the verdict on it.
 
     Args:
-        described: whose it is.
+        whose: what is described.
         records: run records of all its runs at this node count, of every workload.
         compliance: their compliance verdicts, which hold what the logs say.
         ruleset: round whose checker is asked.
@@ -47,12 +48,12 @@ def describe_system(
         folder = Path(published["source"]["log"]).parts[-3]
         found = _keep(published, root=Path(published_root), description=description)
     else:
-        values = describe(described, contents)
+        values = describe(whose, contents)
         write_json(values, description)
-        found = check_nodes(described, contents, values)
+        found = check_nodes(whose, contents, values)
     summaries = [RunSummary.from_dict(answer["summary"]) for answer in evidence.read_compliance(compliance).values()]
     answer = description_verdict(description, summaries, ruleset=ruleset, folder=folder, found=found)
-    named = {"schema_version": answer["schema_version"], "system": described.system, "nodes": described.nodes}
+    named = {"schema_version": answer["schema_version"], "system": whose.system, "nodes": whose.nodes}
     write_json(named | answer, verdict)
 
 

@@ -9,37 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
+from mlscaling.described import Described
 from mlscaling.inventory.slurm_job import names_of_switches
 from mlscaling.mlperf import words_of_nodes as words
 from mlscaling.mlperf.words_of_nodes import Node
 
 NOTHING: Final = "N/A"
 EMULATED: Final = "emulated nodes on one host"
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Described:
-    """What is described, as configuration and runs know it."""
-
-    system: str
-    """Name of the system, which its logs give as `submission_platform`."""
-    nodes: int
-    """Number of nodes."""
-    accelerators_per_node: int
-    """Accelerators that a run uses on each node."""
-    accelerator: str
-    """Model as the system file names it; a CPU process that stands for one."""
-    division: str
-    """Division of the logs."""
-    device: str = "cpu"
-    """`cpu` or `cuda`; on the CPU, GPUs of a node are not what is described."""
-    emulated: bool = False
-    """Nodes are emulated on one host."""
-    said: Mapping[str, str] = field(default_factory=dict)
-    """`description` of the system file: what only a person can say, under MLPerf's names."""
 
 
 def nodes_of(records: Sequence[Mapping[str, Any]]) -> list[Node]:

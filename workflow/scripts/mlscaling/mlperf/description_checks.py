@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from mlscaling.described import Described
 from mlscaling.mlperf import words_of_nodes as words
-from mlscaling.mlperf.description import KEYS, NOTHING, Described, nodes_of
+from mlscaling.mlperf.description import KEYS, NOTHING, nodes_of
 from mlscaling.mlperf.findings import Finding, Severity
 from mlscaling.mlperf.system import memory_gb
 from mlscaling.settings_of_nodes import differing
