@@ -16,8 +16,8 @@ from torch.nn import functional
 from mlscaling.transducer import stacked
 
 SAMPLE_RATE = 16_000
-WINDOW, HOP, NUM_FFT = 320, 160, 512
-"""Samples."""
+NUM_FFT = 512
+"""Samples of a Fourier transform; windows are shorter."""
 PRE_EMPHASIS = 0.97
 SILENCE = 1e-20
 """Power below which the logarithm is cut off."""
@@ -68,11 +68,16 @@ def covered(draws: Tensor, narrowest: int, widest: Tensor, *, extent: Tensor, le
 class Features:
     """Waveforms → spliced log-mel features."""
 
-    def __init__(self, *, num_mels: int, frame_stacking: int, masks: Masks) -> None:
+    def __init__(
+        self, *, num_mels: int, window_size: float, window_stride: float, frame_stacking: int, masks: Masks
+    ) -> None:
+        """Windows are in seconds."""
         self._num_mels = num_mels
+        self._window = round(window_size * SAMPLE_RATE)
+        self._hop = round(window_stride * SAMPLE_RATE)
         self._stacking = frame_stacking
         self._masks = masks
-        self._mel: torch.nn.Module | None = None
+        self._transforms: tuple[torch.nn.Module, torch.nn.Module] | None = None
 
     @torch.no_grad()
     def __call__(self, waveforms: Tensor, num_samples: Tensor, draws: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,32 +92,29 @@ class Features:
         """
         with torch.autocast(waveforms.device.type, enabled=False):
             emphasised = torch.cat([waveforms[:, :1], waveforms[:, 1:] - PRE_EMPHASIS * waveforms[:, :-1]], dim=1)
-            num_frames = (num_samples + HOP - 1) // HOP
-            bands = (self._spectrogram(emphasised) + SILENCE).log().transpose(1, 2)[:, : int(num_frames.max())]
+            num_frames = (num_samples + self._hop - 1) // self._hop
+            bands = (self._bands(emphasised) + SILENCE).log()[:, : waveforms.shape[1] // self._hop + 1]
             exists = torch.arange(bands.shape[1], device=bands.device) < num_frames[:, None]
             found = normalized(bands, exists[:, :, None])
             if draws.shape[1]:
-                found = found * self._masks.kept(
-                    draws, num_frames, num_mels=self._num_mels, length=found.shape[1]
-                )
+                found = found * self._masks.kept(draws, num_frames, num_mels=self._num_mels, length=found.shape[1])
             return stacked(found, num_frames, factor=self._stacking)
 
-    def _spectrogram(self, waveforms: Tensor) -> Tensor:
-        """Power in mel bands (samples, bands, frames), with librosa's default bands as in the reference."""
-        if self._mel is None:
-            from torchaudio.transforms import MelSpectrogram
+    def _bands(self, waveforms: Tensor) -> Tensor:
+        """Power in mel bands (samples, frames, bands), with librosa's default bands as in the reference."""
+        if self._transforms is None:
+            from torchaudio.transforms import MelScale, Spectrogram
 
-            self._mel = MelSpectrogram(
-                SAMPLE_RATE,
-                n_fft=NUM_FFT,
-                win_length=WINDOW,
-                hop_length=HOP,
-                n_mels=self._num_mels,
-                norm="slaney",
-                mel_scale="slaney",
-            ).to(waveforms.device)
-        power: Tensor = self._mel(waveforms)
-        return power
+            windows = Spectrogram(n_fft=NUM_FFT, win_length=self._window, hop_length=self._hop, power=None)
+            bands = MelScale(
+                self._num_mels, SAMPLE_RATE, n_stft=NUM_FFT // 2 + 1, norm="slaney", mel_scale="slaney"
+            )
+            self._transforms = (windows.to(waveforms.device), bands.to(waveforms.device))
+        spectrum = torch.view_as_real(self._transforms[0](waveforms))
+        # Not abs() ** 2, whose square roots would take half of all the time.
+        power = torch.addcmul(spectrum[..., 0] ** 2, spectrum[..., 1], spectrum[..., 1])
+        bands: Tensor = self._transforms[1](power)
+        return bands.transpose(1, 2)
 
 
 def normalized(bands: Tensor, exists: Tensor) -> Tensor:

@@ -20,16 +20,15 @@ import os
 import shutil
 import tarfile
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import numpy as np
 
 from mlscaling.datasets import tars
-from mlscaling.files import write_text, written_beside
 from mlscaling.spec import DatasetSpec
 
 SAMPLE_RATE = 16_000
@@ -110,7 +109,7 @@ def unpack(archive: Path, *, spec: DatasetSpec, part: str, out_dir: Path, num_th
     too_long: set[str] = set()
     texts: dict[str, str] = {}
     position = 0
-    with written_beside(out_dir / f"{part}.pcm") as beside, beside.open("wb") as file, tars.opened(archive) as members:
+    with whole(out_dir / f"{part}.pcm") as partial, partial.open("wb") as file, tars.opened(archive) as members:
         for name, sound in sounds(members, archive=archive, texts=texts, num_threads=num_threads):
             if len(sound) > limit:
                 too_long.add(name)
@@ -121,7 +120,16 @@ def unpack(archive: Path, *, spec: DatasetSpec, part: str, out_dir: Path, num_th
             position += len(kept)
     check_names(archive, spoken=places.keys() | too_long, written=texts.keys())
     rows = (f"{name}\t{start}\t{length}\t{texts[name]}\n" for name, (start, length) in places.items())
-    write_text("utterance\tstart\tnum_samples\ttranscript\n" + "".join(rows), table_path(out_dir, part))
+    with whole(table_path(out_dir, part)) as partial:
+        partial.write_text("utterance\tstart\tnum_samples\ttranscript\n" + "".join(rows), encoding="utf-8")
+
+
+@contextmanager
+def whole(target: Path) -> Iterator[Path]:
+    """Path beside the target to write to, always the same one, so that an interruption leaves no second file."""
+    partial = target.with_name(f"{target.name}.partial")
+    yield partial
+    os.replace(partial, target)
 
 
 def sounds(
@@ -191,7 +199,7 @@ def trimmed(sound: np.ndarray, *, cutoff_db: float) -> np.ndarray:
     return sound[loud[0] : loud[-1] + POWER_WINDOW]
 
 
-def check_names(archive: Path, *, spoken: set[str], written: Any) -> None:
+def check_names(archive: Path, *, spoken: Set[str], written: Set[str]) -> None:
     """Raise ValueError unless each utterance has a transcript and each transcript an utterance."""
     for names, problem in ((spoken - written, "no transcript"), (written - spoken, "no FLAC file")):
         if names:
@@ -243,8 +251,8 @@ def make_tokenizer(spec: DatasetSpec, *, texts: list[str], target: Path) -> None
     tokenizer.decoder = decoders.Metaspace()
     trainer = trainers.BpeTrainer(vocab_size=int(spec.options["vocab_size"]), show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
-    with written_beside(target) as beside:
-        tokenizer.save(str(beside))
+    with whole(target) as partial:
+        tokenizer.save(str(partial))
 
 
 def write_split(found: list[Utterance], *, split: str, folder: Path) -> None:
@@ -266,7 +274,7 @@ def write_split(found: list[Utterance], *, split: str, folder: Path) -> None:
             message = f"{utterance.text!r} cannot be spelt in the training vocabulary: {text!r}"
             raise ValueError(f"{archive_name(utterance.part)}, utterance {utterance.name}: {message}")
     parts = list(PARTS)
-    with written_beside(target) as beside, h5py.File(beside, "w") as file:
+    with whole(target) as partial, h5py.File(partial, "w") as file:
         file["part"] = np.array([parts.index(utterance.part) for utterance in found], dtype="i1")
         file["start"] = np.array([utterance.start for utterance in found], dtype="i8")
         file["num_samples"] = np.array([utterance.num_samples for utterance in found], dtype="i4")

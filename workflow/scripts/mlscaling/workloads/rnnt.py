@@ -22,7 +22,7 @@ from mlscaling import schedules
 from mlscaling.acoustics import Features, Masks, stretched
 from mlscaling.datasets.librispeech import PARTS, SAMPLE_RATE, TOKENIZER
 from mlscaling.spec import RunSpec, Scalar
-from mlscaling.transducer import Transducer, transducer_loss
+from mlscaling.transducer import LOSSES, Transducer
 from mlscaling.workloads.base import Batch, Evaluation, Request, Workload
 
 
@@ -87,6 +87,8 @@ class RnntWorkload(Workload):
     full_scale: ClassVar[Mapping[str, Scalar]] = {
         "vocab_size": 1023,
         "num_mels": 80,
+        "window_size": 0.02,
+        "window_stride": 0.01,
         "frame_stacking": 3,
         "dither": 0.00001,
         "enc_n_hid": 1024,
@@ -100,6 +102,7 @@ class RnntWorkload(Workload):
         "joint_n_hid": 512,
         "joint_dropout": 0.3,
         "forget_gate_bias": 1.0,
+        "transducer_loss": "torchaudio",
         # Logged under these names, which are MLLOG's.
         "data_train_max_duration": 16.7,
         "data_speed_perturbaton_min": 0.85,
@@ -118,7 +121,8 @@ class RnntWorkload(Workload):
         sizes = self.sizes
         self._masks = Masks(**{name: sizes[f"data_spec_augment_{name}"] for name in MASKS})
         self._features = Features(
-            num_mels=int(sizes["num_mels"]), frame_stacking=int(sizes["frame_stacking"]), masks=self._masks
+            masks=self._masks,
+            **{name: sizes[name] for name in ("num_mels", "window_size", "window_stride", "frame_stacking")},
         )
         self._average: AveragedModel | None = None
         self._tokenizer: Any = None
@@ -198,7 +202,7 @@ class RnntWorkload(Workload):
         """Mean transducer loss of the utterances."""
         waveforms, num_samples, tokens, num_tokens, draws = batch
         scores, num_frames = model(*self._features(waveforms, num_samples, draws), tokens)
-        return transducer_loss(scores, num_frames, tokens, num_tokens)
+        return LOSSES[self.sizes["transducer_loss"]](scores, num_frames, tokens, num_tokens)
 
     def evaluate(self, model: nn.Module, batches: Iterable[Batch], *, device: torch.device) -> Evaluation:
         """Evaluate the averaged weights, which are the same on every rank."""
