@@ -24,3 +24,9 @@ def digits(tiny_data: Path) -> Path:
 def articles(tiny_data: Path) -> Path:
     """Prepared examples of the tiny Wikipedia."""
     return tiny_runs.prepared("wikipedia_closed_world", tiny_data)
+
+
+@pytest.fixture(scope="session")
+def spoken(tiny_data: Path) -> Path:
+    """Prepared utterances of the tiny LibriSpeech."""
+    return tiny_runs.prepared("librispeech_digits", tiny_data)

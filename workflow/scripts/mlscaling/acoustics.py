@@ -92,6 +92,8 @@ class Features:
         """
         with torch.autocast(waveforms.device.type, enabled=False):
             emphasised = torch.cat([waveforms[:, :1], waveforms[:, 1:] - PRE_EMPHASIS * waveforms[:, :-1]], dim=1)
+            # Behind its end an utterance is silent, so that its features do not depend on the batch it is in.
+            emphasised *= torch.arange(waveforms.shape[1], device=waveforms.device) < num_samples[:, None]
             num_frames = (num_samples + self._hop - 1) // self._hop
             bands = (self._bands(emphasised) + SILENCE).log()[:, : waveforms.shape[1] // self._hop + 1]
             exists = torch.arange(bands.shape[1], device=bands.device) < num_frames[:, None]
@@ -105,7 +107,9 @@ class Features:
         if self._transforms is None:
             from torchaudio.transforms import MelScale, Spectrogram
 
-            windows = Spectrogram(n_fft=NUM_FFT, win_length=self._window, hop_length=self._hop, power=None)
+            windows = Spectrogram(
+                n_fft=NUM_FFT, win_length=self._window, hop_length=self._hop, power=None, pad_mode="constant"
+            )
             bands = MelScale(
                 self._num_mels, SAMPLE_RATE, n_stft=NUM_FFT // 2 + 1, norm="slaney", mel_scale="slaney"
             )
