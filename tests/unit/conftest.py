@@ -41,3 +41,9 @@ def few_digits(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         names = (digits / f"{split}.txt").read_text().split()[::every][:number]
         (folder / f"{split}.txt").write_text("\n".join(names))
     return folder
+
+
+@pytest.fixture(scope="session")
+def spoken(tiny_data: Path) -> Path:
+    """Prepared utterances of the tiny LibriSpeech."""
+    return tiny_runs.prepared("librispeech_digits", tiny_data)

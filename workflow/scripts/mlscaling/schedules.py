@@ -54,3 +54,22 @@ def warmup_within_linear_decay(*, start_step: int, warmup_steps: int, training_s
         return max(0.0, 1 - number / training_steps)
 
     return factor
+
+
+def warmup_hold_exponential(
+    *, steps_per_epoch: int, warmup_epochs: float, hold_epochs: float, gamma: float, end_factor: float
+) -> Callable[[int], float]:
+    """Linear warm-up, a plateau, then decay by `gamma` from one epoch to the next (MLPerf RNN-T reference, `lr_policy`
+    `exponential`), never below `end_factor`."""
+    warmup_steps, held_steps = warmup_epochs * steps_per_epoch, (warmup_epochs + hold_epochs) * steps_per_epoch
+
+    def factor(step: int) -> float:
+        number = step + 1
+        if number < warmup_steps:
+            return (number + 1) / (warmup_steps + 1)
+        if number < held_steps:
+            return 1.0
+        epoch = step // steps_per_epoch + 1
+        return max(end_factor, float(gamma ** (epoch - warmup_epochs - hold_epochs)))
+
+    return factor
