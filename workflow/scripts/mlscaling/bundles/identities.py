@@ -64,10 +64,11 @@ _VERSION: Final = re.compile(
 )
 """Before a dotted quad: a version (cublas 11.6.1.51), no address."""
 _LOCAL: Final = ("127.", "0.0.0.0", "255.")
-GENERIC: Final = frozenset(
-    "root user users admin administrator ubuntu debian centos ec2-user runner jenkins nobody guest test tester build git "
-    "docker slurm daemon app home shared public data work student localhost localhost.localdomain".split()
-)
+GENERIC: Final = frozenset({
+    "root", "user", "users", "admin", "administrator", "ubuntu", "debian", "centos", "ec2-user", "runner",
+    "jenkins", "nobody", "guest", "test", "tester", "build", "git", "docker", "slurm", "daemon", "app", "home",
+    "shared", "public", "data", "work", "student", "localhost", "localhost.localdomain",
+})  # fmt: skip
 """Names that say nobody, and are words elsewhere."""
 _MIN_STEM: Final = 3
 """Letters of `node07` before its number, from which on `node08` is its sibling."""

@@ -19,10 +19,12 @@ _MIN_LENGTH: Final = 3
 """Of a name that is replaced wherever it stands; a shorter one only where its place says what it is."""
 _NAMES: Final = ("user", "host", "account")
 """Kinds that may also be words."""
-WORDS: Final = frozenset(
-    "node nodes rank ranks host hosts name main master worker local cpu gpu cuda gloo nccl mpi torch python train data "
-    "run runs attempt slurm srun system study result results time error warning info note value log file line job".split()
-)
+WORDS: Final = frozenset({
+    "node", "nodes", "rank", "ranks", "host", "hosts", "name", "main", "master", "worker", "local", "cpu", "gpu",
+    "cuda", "gloo", "nccl", "mpi", "torch", "python", "train", "data", "run", "runs", "attempt", "slurm", "srun",
+    "system", "study", "result", "results", "time", "error", "warning", "info", "note", "value", "log", "file",
+    "line", "job",
+})  # fmt: skip
 """Words of logs and records, beside those of the study."""
 
 
@@ -88,7 +90,7 @@ def _natural(text: str) -> list[tuple[bool, int, str]]:
 
 
 def _bounded(text: str) -> str:
-    """A folder ends where a folder's name can end, an address is no part of a longer number, a name of no longer word."""
+    """A folder ends where its name can end, an address is no part of a longer number, a name of no longer word."""
     if text.startswith("/"):
         return rf"(?<![\w.~-]){re.escape(text)}(?![\w.-]*\w)"
     if re.fullmatch(r"[\d.]+", text):

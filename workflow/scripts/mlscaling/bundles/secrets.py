@@ -94,7 +94,7 @@ def _suspicious_lines(content: bytes) -> list[tuple[int, int]]:
     return sorted(lines)
 
 
-class SecretFound(ValueError):
+class SecretError(ValueError):
     """Texts of a study hold what looks like a secret; the message names the places, not what stands there."""
 
     def __init__(self, found: list[Secret]) -> None:
