@@ -39,6 +39,8 @@ class Study:
     """Execution options of every training: `precision`, `compile`."""
     accept_missing_runs: bool
     """Report although runs have failed."""
+    anonymize: bool
+    """Replace identities in a bundle by pseudonyms."""
     plots: tuple[str, ...]
     """Figures to draw."""
     points: tuple[Point, ...]
@@ -247,6 +249,7 @@ def _study(
         published_root=data["published_root"],
         options={"precision": data["precision"], "compile": data["compile"]},
         accept_missing_runs=data["accept_missing_runs"],
+        anonymize=data["anonymize"],
         plots=tuple(data["plots"]),
         points=tuple(points),
         datasets=datasets,

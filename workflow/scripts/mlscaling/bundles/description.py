@@ -16,14 +16,13 @@ SCHEMA_VERSION: Final = 1
 _RUN_FILE: Final = re.compile(r"(?:result|run)_(\d+)\.(?:txt|json)")
 
 
-def describe(root: Path, study: Study, *, left_out: Mapping[str, str], anonymized: bool) -> dict[str, Any]:
+def describe(root: Path, study: Study, *, left_out: Mapping[str, str]) -> dict[str, Any]:
     """The content of `study.json`, from the evidence below a bundle's root.
 
     Args:
         root: folder of the bundle.
         study: its study.
         left_out: files that stayed behind, and why.
-        anonymized: whether identities were replaced.
     """
     missing = missing_runs(root, study)
     packages, code = read_json(root / "environment/packages.json"), read_json(root / "environment/code.json")
@@ -38,7 +37,7 @@ def describe(root: Path, study: Study, *, left_out: Mapping[str, str], anonymize
         "missing_runs": missing,
         "unplanned": unplanned(root, study),
         "published_by": sorted({point.published.submitter for point in study.points if point.published}),
-        "anonymized": anonymized,
+        "anonymized": study.anonymize,
         "commit": code["commit"],
         "dirty": code["dirty"],
         "machine": code["machine"],

@@ -101,7 +101,7 @@ def _anonymized(files: dict[str, bytes], study: Study) -> Cleaned:
         for name, content in result.items()
     }
     notices = [
-        f"{kind} {text!r} is also a word of the study; it is replaced only where its place says what it is"
+        f"{kind} {text!r} is short, or a word of the study: replaced only where its place says what it is"
         for kind, names in pseudonyms.in_place.items()
         for text in sorted(names)
     ]
