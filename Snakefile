@@ -40,6 +40,7 @@ include: "rules/datasets.smk"
 include: "rules/train.smk"
 include: "rules/validate.smk"
 include: "rules/analyze.smk"
+include: "rules/share.smk"
 
 
 # --- targets -----------------------------------------------------------------

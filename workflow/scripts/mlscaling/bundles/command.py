@@ -56,7 +56,7 @@ def _write(options: argparse.Namespace) -> int:
     written = write_bundle(source, target, no_secrets=options.no_secret, jobs=max(1, options.jobs))
     about = written.about
     for notice in written.notices:
-        print(f"note: {notice}", file=sys.stderr)
+        print(f"note: {notice}")
     num_logged = about["num_runs"] - len(about["missing_runs"])
     print(f"{written.path}: {about['status']}, {num_logged} of {about['num_runs']} runs")
     for run in about["missing_runs"]:

@@ -110,10 +110,17 @@ def _anonymized(files: dict[str, bytes], study: Study) -> Cleaned:
 
 def _of_this_process(texts: Iterable[str]) -> Iterator[Identity]:
     """Who makes the bundle, and where, if the texts name them: a path may hold a user's name without `/home`."""
-    for kind, name in (("user", getpass.getuser()), ("host", platform.node())):
+    for kind, name in (("user", _user()), ("host", platform.node())):
         word = re.compile(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])", re.IGNORECASE)
         if name and any(word.search(text) for text in texts):
             yield identity(kind, name)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may run under a number that nobody has given a name
+        return ""
 
 
 def _vocabulary(study: Study, texts: Mapping[str, str]) -> set[str]:
