@@ -27,6 +27,13 @@ _KEYS: Final = re.compile(r"\"([A-Za-z_][\w.-]*)\":|\"key\": \"(\w+)\"|^\s*([A-Z
 """Keys of JSON and YAML, and MLPerf's."""
 
 
+_PUBLIC: Final = (
+    *("environment/packages.json", "environment/constraints.txt", "environment/workflow.txt", "environment/train.txt"),
+    *("config/rcps/official/", "config/rounds/"),
+)
+"""Texts that name nobody, and are full of versions that look like addresses."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cleaned:
     """Evidence that may be shared."""
@@ -83,8 +90,8 @@ def _allowed_variables(name: str, content: bytes) -> bytes:
 
 
 def _anonymized(files: dict[str, bytes], study: Study) -> Cleaned:
-    public = tuple(f"results/runs/{point.path}/" for point in study.points if point.published)
-    private = {name: content for name, content in files.items() if not name.startswith(public)} if public else files
+    public = (*_PUBLIC, *(f"results/runs/{point.path}/" for point in study.points if point.published))
+    private = {name: content for name, content in files.items() if not name.startswith(public)}
     encodings = {name: encoding_of(content) for name, content in private.items()}
     texts = {name: decoded(content, encodings[name]) for name, content in private.items() if encodings[name]}
     found = identities_in(texts.values(), known=_of_this_process(texts.values()))

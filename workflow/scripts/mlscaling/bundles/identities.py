@@ -63,6 +63,9 @@ _VERSION: Final = re.compile(
     r"(?i)version|release|driver|firmware|cuda|cudnn|cublas|nccl|trt|ofed|python|kernel|==|ucx|mpi"
 )
 """Before a dotted quad: a version (cublas 11.6.1.51), no address."""
+_KEY: Final = re.compile(r"\"([^\"\n]*)\":\s*\"?$")
+_ADDRESS_KEY: Final = re.compile(r"(?i)addr|host|node|master|peer|\bip\b|_ip|ip_|gateway|listen|server")
+"""Keys of JSON whose value may be an address; that of a package is its version."""
 _LOCAL: Final = ("127.", "0.0.0.0", "255.")
 GENERIC: Final = frozenset({
     "root", "user", "users", "admin", "administrator", "ubuntu", "debian", "centos", "ec2-user", "runner",
@@ -112,8 +115,9 @@ def _addresses(text: str) -> Iterator[Identity]:
         quad = match[0]
         if quad.startswith(_LOCAL) or any(int(part) > 255 for part in quad.split(".")):
             continue
-        before = max(text.rfind("\n", 0, match.start()) + 1, match.start() - 40)
-        if not _VERSION.search(text[before : match.start()]):
+        before = text[max(text.rfind("\n", 0, match.start()) + 1, match.start() - 40) : match.start()]
+        key = _KEY.search(before)
+        if _ADDRESS_KEY.search(key[1]) if key else not _VERSION.search(before):
             yield Identity(kind="ipv4", text=quad)
     for match in _IPV6.finditer(text):
         try:
