@@ -25,10 +25,20 @@ def check_evidence(root: Path, study: Study) -> Iterator[Difference]:
             yield Difference(file=name, message="is missing")
     for point in study.points:
         for run in range(point.num_runs):
-            yield from _of_run(root, study, point, run)
+            name = f"results/runs/{point.path}/run_{run}.json"
+            yield from _guarded(name, _of_run(root, study, point, run))
     for folder in sorted((root / "results/attempts").glob("*/*/n*/run_*")):
-        yield from _of_attempts(root, folder)
-    yield from _of_datasets(root, study)
+        yield from _guarded(folder.relative_to(root).as_posix(), _of_attempts(root, folder))
+    for dataset, name in layout.manifests(study).items():
+        yield from _guarded(name, _of_dataset(root, study, dataset, name))
+
+
+def _guarded(name: str, found: Iterator[Difference]) -> Iterator[Difference]:
+    """A piece of evidence from anywhere may hold anything: what reading it raises is a difference, too."""
+    try:
+        yield from found
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        yield Difference(file=name, message=f"is not what it should be: {type(error).__name__}: {error}")
 
 
 def notes_on_evidence(root: Path, study: Study, checkout: Path, makers: Makers) -> Iterator[str]:
@@ -140,25 +150,20 @@ def _of_attempts(root: Path, folder: Path) -> Iterator[Difference]:
             yield Difference(file=f"{name}/attempt_{number}/attempt.json", message=message)
 
 
-def _of_datasets(root: Path, study: Study) -> Iterator[Difference]:
-    """A manifest for each dataset that a run was trained on, made as the dataset's file says."""
-    trained = {
-        point.settings.dataset
-        for point in study.points
-        if point.published is None and any((root / f"results/runs/{point.path}").glob("result_*.txt"))
-    }
-    for dataset, name in layout.manifests(study).items():
-        if not (root / name).is_file():
-            if dataset in trained:
-                yield Difference(file=name, message="is missing, though runs were trained on it")
-            continue
-        spec, manifest = study.datasets[dataset], read_json(root / name)
-        expected = {"dataset": spec.name, "format": spec.format, "options": dict(spec.options)}
-        expected["splits"] = {**manifest.get("splits", {}), **spec.counts}
-        for key, value in expected.items():
-            if manifest.get(key) != value:
-                found = json.dumps(manifest.get(key), sort_keys=True)
-                yield Difference(file=name, where=key, found=found, expected=json.dumps(value, sort_keys=True))
+def _of_dataset(root: Path, study: Study, dataset: str, name: str) -> Iterator[Difference]:
+    """A manifest for a dataset that a run was trained on, made as the dataset's file says."""
+    points = [point for point in study.points if point.published is None and point.settings.dataset == dataset]
+    if not (root / name).is_file():
+        if any(any((root / f"results/runs/{point.path}").glob("result_*.txt")) for point in points):
+            yield Difference(file=name, message="is missing, though runs were trained on it")
+        return
+    spec, manifest = study.datasets[dataset], read_json(root / name)
+    expected = {"dataset": spec.name, "format": spec.format, "options": dict(spec.options)}
+    expected["splits"] = {**manifest.get("splits", {}), **spec.counts}
+    for key, value in expected.items():
+        if manifest.get(key) != value:
+            found = json.dumps(manifest.get(key), sort_keys=True)
+            yield Difference(file=name, where=key, found=found, expected=json.dumps(value, sort_keys=True))
 
 
 def _sha256(path: Path) -> str:

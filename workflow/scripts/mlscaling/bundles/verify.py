@@ -41,7 +41,7 @@ class Verification:
     """What holds and what does not."""
 
     about: Mapping[str, Any] = field(default_factory=dict)
-    """The bundle's `study.json`."""
+    """`study.json` as it follows from the bundle; the bundle's own where nothing follows."""
     commit_here: str = ""
     """Commit of the checkout that verified."""
     holds: dict[str, list[Value]] = field(default_factory=dict)
@@ -79,7 +79,8 @@ def verify(archive: Path, *, jobs: int = 2, checkers: Checkers = OFFICIAL, draw:
 def verify_folder(root: Path, out: Path, *, jobs: int, checkers: Checkers, draw: bool) -> Verification:
     """The same for a bundle that `reading.opened` has unpacked; `out` is an empty folder."""
     result = Verification(commit_here=str(provenance.commit(CHECKOUT)["commit"] or ""))
-    result.about = read_json(root / layout.STUDY)
+    claimed = read_json(root / layout.STUDY)
+    result.about = claimed if isinstance(claimed, dict) else {}
     _guarded(result, layout.MANIFEST, lambda: _check_hashes(root, result))
     study = _guarded(result, layout.CONFIG, lambda: _study_of(root))
     if study is None:
@@ -89,12 +90,13 @@ def verify_folder(root: Path, out: Path, *, jobs: int, checkers: Checkers, draw:
     _guarded(result, "config", lambda: result.notes.extend(notes_on_evidence(root, study, CHECKOUT, makers)))
     work = Work(study=study, root=root, out=out, jobs=jobs, checkers=checkers, draw=draw)
     derived = _guarded(result, "results", lambda: _derive(work))
-    left_out = result.about.get("left_out") if isinstance(result.about, dict) else {}
-    shown = _guarded(result, layout.STUDY, lambda: _show(root, out, study, left_out=left_out))
+    shown = _guarded(result, layout.STUDY, lambda: _show(root, out, study, left_out=result.about["left_out"]))
     _compare(root, out, makers, result)
+    if (out / layout.STUDY).is_file():
+        result.about = read_json(out / layout.STUDY)
+        result.notes += [f"outside the plan: {name}" for name in result.about["unplanned"]]
     if derived and shown:
         result.differences += _strangers(root, out, study, draw=draw)
-    result.notes += [f"outside the plan: {name}" for name in result.about.get("unplanned", [])]
     return result
 
 

@@ -21,7 +21,13 @@ def verification_text(result: Verification, *, archive: Path, values: bool = Fal
         archive: the bundle.
         values: list every value that holds, too.
     """
-    return "\n".join([*_head(result, archive), "", *_groups(result, values=values), "", *_tail(result)]) + "\n"
+    lines = [*_head(result, archive), "", *_groups(result, values=values), "", *_tail(result)]
+    return "".join(f"{_printable(line)}\n" for line in lines)
+
+
+def _printable(line: str) -> str:
+    """A bundle's words must not steer the terminal that they are shown on."""
+    return "".join(character if character.isprintable() else "?" for character in line)
 
 
 def verification_record(result: Verification) -> dict[str, Any]:
