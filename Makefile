@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SNAKEMAKE := PATH="$(abspath $(BIN)):$$PATH" $(abspath $(BIN))/snakemake --profile $(PROFILE)
 STUDY = $(shell sed -n 's/^study: *\([^ \#]*\).*/\1/p' config/config.yaml)
 
-.PHONY: help study figures test test-slurm lint benchmarks cluster cluster-down config-reference lock clean
+.PHONY: help study bundle verify figures test test-slurm lint benchmarks cluster cluster-down config-reference lock clean
 
 help:                    ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -17,6 +17,12 @@ study: $(VENV)/workflow $(VENV)/train ## run the default study and print its tab
 	@$(SNAKEMAKE)
 	@cat results/$(STUDY)/tables/summary.txt
 	@echo "report: results/$(STUDY)/report.html"
+
+bundle: $(VENV)/workflow $(VENV)/train ## pack the default study, run first if need be, into results/bundles
+	@$(SNAKEMAKE) bundle
+
+verify: $(VENV)/workflow ## make every number of a bundle anew: make verify BUNDLE=results/bundles/quickstart.zip
+	@$(BIN)/python workflow/scripts/bundle.py verify $(or $(BUNDLE),results/bundles/$(STUDY).zip)
 
 figures: $(VENV)/workflow ## draw the three figures of the published v1.1 study into results/seed
 	@$(SNAKEMAKE) seed_figures

@@ -268,6 +268,11 @@ def library_of_figure(wildcards):
     return library("plot.py", f"mlscaling/plots/{wildcards.plot}.py")
 
 
+def library_of_bundle():
+    """The same for a bundle, which has all figures of the study."""
+    return library("bundle.py", *(f"mlscaling/plots/{plot}.py" for plot in STUDY.plots))
+
+
 def rcp_files_of_study():
     """Files of RCPs that the study's points are compared with, as far as they exist."""
     files = {point.settings.rcps for point in STUDY.points}

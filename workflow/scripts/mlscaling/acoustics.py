@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from mlscaling.transducer import stacked
 
@@ -110,9 +109,7 @@ class Features:
             windows = Spectrogram(
                 n_fft=NUM_FFT, win_length=self._window, hop_length=self._hop, power=None, pad_mode="constant"
             )
-            bands = MelScale(
-                self._num_mels, SAMPLE_RATE, n_stft=NUM_FFT // 2 + 1, norm="slaney", mel_scale="slaney"
-            )
+            bands = MelScale(self._num_mels, SAMPLE_RATE, n_stft=NUM_FFT // 2 + 1, norm="slaney", mel_scale="slaney")
             self._transforms = (windows.to(waveforms.device), bands.to(waveforms.device))
         spectrum = torch.view_as_real(self._transforms[0](waveforms))
         # Not abs() ** 2, whose square roots would take half of all the time.

@@ -42,6 +42,8 @@ class Study:
     """Execution options of every training: `precision`, `compile`, `cuda_graphs`."""
     accept_missing_runs: bool
     """Report although runs have failed."""
+    anonymize: bool
+    """Replace identities in a bundle by pseudonyms."""
     plots: tuple[str, ...]
     """Figures to draw."""
     submission: Mapping[str, Any]
@@ -259,6 +261,7 @@ def _study(
         published_root=data["published_root"],
         options=execution_options(data),
         accept_missing_runs=data["accept_missing_runs"],
+        anonymize=data["anonymize"],
         plots=tuple(data["plots"]),
         submission=data["submission"],
         points=tuple(points),
