@@ -82,16 +82,18 @@ def published_log(wildcards):
     )
 
 
-def attempts_dir(wildcards):
-    """Folder of all attempts at a run, or of those of a point; never an output, so that nothing ever deletes it."""
+def attempts_dir(wildcards, output):
+    """Folder of all attempts at a run, or of those of a point; never an output, so that nothing ever deletes it.
+
+    It takes `output` so that Snakemake does not compare it: whether a job makes a run or a point may change.
+    """
     folder = f"{RESULTS}/attempts/{point_of(wildcards).path}"
     return f"{folder}/run_{wildcards.run}" if hasattr(wildcards, "run") else folder
 
 
 def training(wildcards):
-    """Everything that one training consumes, as JSON; for all runs of a point, that of run 0."""
-    run = int(getattr(wildcards, "run", 0))
-    return run_spec(STUDY, point_of(wildcards), run=run).to_json()
+    """Everything that the trainings of a point consume, as JSON: that of run 0, whose number and seed others replace."""
+    return run_spec(STUDY, point_of(wildcards), run=0).to_json()
 
 
 def expected_runs(point):

@@ -43,7 +43,7 @@ rule train:
     message:
         "Training {wildcards.workload} on {wildcards.nodes} node(s) of {wildcards.system}, run {wildcards.run}."
     shell:
-        "python workflow/scripts/train.py run --spec {params.spec:q} --system {wildcards.system:q}"
+        "python workflow/scripts/train.py run --spec {params.spec:q} --run {wildcards.run} --system {wildcards.system:q}"
         " --data-dir-file {input.data_dir:q} --manifest-file {input.manifest:q} --image-file {input.image:q}"
         " --attempts-dir {params.attempts_dir:q}"
         " --log-file {output.log:q} --record-file {output.record:q} 2> {log:q}"

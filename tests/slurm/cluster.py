@@ -35,6 +35,7 @@ PACKAGES = {
     "ip": "iproute2",
 }
 """Program that is needed → Debian package that has it."""
+COMMANDS = "check: say what this machine lacks; packages: Debian's, of all that is needed"
 os.environ["PATH"] += f"{os.pathsep}/usr/sbin{os.pathsep}/sbin"
 
 
@@ -62,6 +63,11 @@ class Cluster:
     """What it claims to be."""
     state: Path = STATE
     """Its folder: configuration, logs, process ids, database."""
+
+    @property
+    def local(self) -> Path:
+        """Where each node has storage of its own; here it lies in `spool/<node>/local`."""
+        return self.state / "local"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -123,15 +129,20 @@ class Cluster:
         name = f"node{node}"
         if self._alive(name):
             return
-        (self.state / "spool" / name).mkdir(parents=True, exist_ok=True)
+        spool = self.state / "spool" / name
+        (spool / "local").mkdir(parents=True, exist_ok=True)
+        (spool / "drop_caches").touch()
         inside = (
             'hostname "$1"; mount --bind "$2/hosts" /etc/hosts; mount --bind "$2/nsswitch.conf" /etc/nsswitch.conf;'
+            # Storage of its own, and the page cache, which all nodes share, stays as it is.
+            ' mount --bind "$3/local" "$4"; mount --bind "$3/drop_caches" /proc/sys/vm/drop_caches;'
             # Jobs have no SLURM_CONF, since the executor strips it, so nodes have the file where Slurm looks for it.
             ' mount --bind "$2" /etc/slurm; exec slurmd -D -N "$1"'
         )
+        places = [str(path) for path in (self.state / "etc", spool, self.local)]
         # Not `ip netns exec`, which mounts /sys anew.
         enter = ["nsenter", f"--net=/run/netns/{BRIDGE}-{name}", "unshare", "--uts", "--mount", "--propagation=private"]
-        self._start(name, [*enter, "sh", "-ec", inside, "sh", name, str(self.state / "etc")])
+        self._start(name, [*enter, "sh", "-ec", inside, "sh", name, *places])
 
     def ready_nodes(self) -> int:
         """Nodes that can take jobs or run some."""
@@ -150,7 +161,7 @@ class Cluster:
     # --- parts --------------------------------------------------------------------------------------------------------
 
     def _write_files(self) -> None:
-        for folder in ("etc", "run", "log", "database", "controller", "spool", "dev", "munge"):
+        for folder in ("etc", "run", "log", "database", "controller", "spool", "dev", "munge", "local"):
             (self.state / folder).mkdir(parents=True)
         for path in (self.state, *self.state.iterdir()):
             path.chmod(0o755)
@@ -161,6 +172,7 @@ class Cluster:
         texts = {
             "slurm.conf": files.slurm_conf(self.shape, state=self.state, host=host),
             "gres.conf": files.gres_conf(self.shape, state=self.state),
+            "topology.conf": files.topology_conf(self.shape),
             "slurmdbd.conf": files.slurmdbd_conf(self.state),
             "hosts": files.hosts(self.shape, own=own_hosts),
             "nsswitch.conf": files.nsswitch(own_nsswitch),
@@ -340,9 +352,12 @@ def _succeeds(*command: str, env: dict[str, str] | None = None) -> bool:
 def main(arguments: Sequence[str]) -> int:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["up", "down", "check"], help="check: say what this machine lacks")
+    parser.add_argument("command", choices=["up", "down", "check", "packages"], help=COMMANDS)
     parser.add_argument("--nodes", type=int, default=Shape().nodes, help="number of nodes")
     options = parser.parse_args(arguments)
+    if options.command == "packages":
+        print(" ".join(PACKAGES.values()))
+        return 0
     cluster = Cluster(shape=Shape(nodes=options.nodes))
     if options.command == "check" or (options.command == "up" and missing()):
         print(missing() or "nothing is missing")

@@ -53,6 +53,15 @@ def gres_conf(shape: Shape, *, state: Path) -> str:
     return f"Name=gpu Type=fake File={state}/dev/gpu[0-{shape.gpus - 1}]\n"
 
 
+def topology_conf(shape: Shape) -> str:
+    """`topology.conf`: a tree of two switches, whose nodes alternate."""
+    leaves = {"odd": range(1, shape.nodes + 1, 2), "even": range(2, shape.nodes + 1, 2)}
+    lines = {name: ",".join(f"node{node}" for node in nodes) for name, nodes in leaves.items() if nodes}
+    return "".join(f"SwitchName={name} Nodes={nodes}\n" for name, nodes in lines.items()) + (
+        f"SwitchName=top Switches={','.join(lines)}\n"
+    )
+
+
 def slurmdbd_conf(state: Path) -> str:
     """`slurmdbd.conf`."""
     return f"""\
@@ -108,6 +117,7 @@ SlurmdParameters=config_overrides
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
 GresTypes=gpu
+TopologyPlugin=topology/tree
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=5,bf_interval=5,batch_sched_delay=0
 PreemptType=preempt/partition_prio

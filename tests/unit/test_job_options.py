@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -135,3 +137,27 @@ def test_a_run_whose_job_waited_too_long_has_failed_once(tmp_path: Path, monkeyp
         (record,) = read_attempts(folder)
         assert (record["status"], record["failure_class"], record["job_id"]) == ("failed", "timeout", str(job))
         assert "queue_limit_min = 30" in json.dumps(record["message"])
+
+
+# --- how often the executor asks --------------------------------------------------------------------------------------
+
+ASKS = """
+from types import SimpleNamespace
+from snakemake.cli import main
+try:
+    main(["--profile", "none", "--cores", "1", "--list-rules", "--quiet"])
+except SystemExit as end:
+    assert not end.code, end.code
+from snakemake_executor_plugin_slurm import Executor
+executor = object.__new__(Executor)
+executor.workflow = SimpleNamespace(executor_settings=SimpleNamespace(init_seconds_before_status_checks=7))
+executor.next_seconds_between_status_checks += 10  # as the executor does where no job completed
+assert executor.next_seconds_between_status_checks == 7
+"""
+
+
+@pytest.mark.workflow
+def test_the_interval_between_two_questions_to_slurm_stays_that_of_the_profile() -> None:
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run([sys.executable, "-c", ASKS], cwd=root, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

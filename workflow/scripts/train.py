@@ -47,6 +47,7 @@ def main(arguments: list[str]) -> int:
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
     _add_what_and_where(parser)
+    parser.add_argument("--run", type=int, required=True, help="number of the run")
     parser.add_argument("--attempts-dir", type=Path, required=True, help="folder of all attempts at this run")
     parser.add_argument("--log-file", type=Path, required=True, help="MLPerf log to publish")
     parser.add_argument("--record-file", type=Path, required=True, help="run record to publish")
@@ -60,7 +61,7 @@ def _add_runs(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_what_and_where(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--spec", required=True, help="what to train, JSON of a RunSpec; for `runs`, of any of them")
+    parser.add_argument("--spec", required=True, help="what to train, JSON of the RunSpec of any run of the point")
     parser.add_argument("--system", required=True, help="name of a file in <config-dir>/systems")
     parser.add_argument("--config-dir", type=Path, default=CONFIG_DIR, help="folder of the configuration")
     parser.add_argument("--data-dir-file", type=Path, required=True, help="file that holds the folder of prepared data")
@@ -70,12 +71,13 @@ def _add_what_and_where(parser: argparse.ArgumentParser) -> None:
 
 def _run(options: argparse.Namespace) -> int:
     from mlscaling.attempts import run_training
+    from mlscaling.seeds import spec_of_run
     from mlscaling.spec import RunSpec
 
     if (system := _system(options)) is None:
         return 1
     paths = _paths(options, attempts_dir=options.attempts_dir, log=options.log_file, record=options.record_file)
-    return run_training(RunSpec.from_json(options.spec), system, paths)
+    return run_training(spec_of_run(RunSpec.from_json(options.spec), run=options.run), system, paths)
 
 
 def _runs(options: argparse.Namespace) -> int:

@@ -153,7 +153,7 @@ def write_rcps(
     creator: str,
     when: str,
     platform: str,
-    hyperparameters: Mapping[int, Mapping[str, Setting]] | None = None,
+    hyperparameters: Mapping[int, Mapping[str, Any]] | None = None,
 ) -> None:
     """Write reference runs as RCPs in MLPerf's format; the same runs give the same bytes.
 
