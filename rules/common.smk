@@ -41,6 +41,7 @@ except StudyError as error:
     raise WorkflowError(str(error)) from None
 
 RESULTS = f"results/{STUDY.name}"
+TABLES = ["runs", "points", "scaling", "network"]
 
 
 def point_of(wildcards):
@@ -151,6 +152,11 @@ def compliance_of_point(wildcards):
 def compliance_of_study(wildcards):
     """Compliance verdicts of all runs."""
     return of_runs("{results}/validation/{point}/compliance_{run}.json", STUDY.points)
+
+
+def records_of_study(wildcards):
+    """Run records of all runs."""
+    return of_runs("{results}/runs/{point}/run_{run}.json", STUDY.points)
 
 
 def points_of_workload(wildcards):

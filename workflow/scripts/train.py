@@ -1,4 +1,7 @@
-"""Command line of trainings: `run` makes one attempt at a run, `rank` is one rank of it, `emulate` a one-host srun."""
+"""Command line of trainings: `run` makes one attempt at a run, `emulate` is a one-host srun.
+
+`preflight` and `rank` are one rank of it, before and in the training.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,11 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     _add_run(commands.add_parser("run", help="make one attempt at a run", allow_abbrev=False))
+    _add_preflight(commands.add_parser("preflight", help="check nodes and network as one rank", allow_abbrev=False))
     _add_rank(commands.add_parser("rank", help="train as one rank", allow_abbrev=False))
     _add_emulate(commands.add_parser("emulate", help="start a command on emulated nodes", allow_abbrev=False))
     options = parser.parse_args(arguments)
-    return {"run": _run, "rank": _rank, "emulate": _emulate}[options.command](options)
+    return {"run": _run, "preflight": _preflight, "rank": _rank, "emulate": _emulate}[options.command](options)
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -57,6 +61,21 @@ def _verdict_of(log: Path) -> Path | None:
         return None
     name = log.name.replace("result_", "compliance_").replace(".txt", ".json")
     return log.parents[4] / "validation" / log.parent.relative_to(log.parents[3]) / name
+
+
+def _add_preflight(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--spec", type=Path, required=True, help="file with the JSON of a RunSpec")
+    parser.add_argument("--request", type=Path, required=True, help="file with the JSON of a preflight.Request")
+    parser.add_argument("--report", type=Path, required=True, help="report that rank 0 writes")
+
+
+def _preflight(options: argparse.Namespace) -> int:
+    from mlscaling.preflight import Request
+    from mlscaling.preflight_ranks import main_rank
+    from mlscaling.spec import RunSpec
+
+    request = Request.from_file(options.request)
+    return main_rank(RunSpec.from_file(options.spec), request=request, report=options.report)
 
 
 def _add_rank(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlscaling import jobs, provenance, slurm
+from mlscaling import jobs, preflight, provenance, slurm
 from mlscaling.attempt_folders import (
     Attempt,
     close_abandoned,
@@ -33,7 +33,7 @@ from mlscaling.spec import RunSpec, System
 from mlscaling.supervision import supervise
 from mlscaling.whereabouts import said_by_ranks
 
-STEPS: tuple[Callable[[Job], str], ...] = ()
+STEPS: tuple[Callable[[Job], str], ...] = (preflight.preflight,)
 """What happens on the nodes before the training. A step returns nothing, or `<failure class>: <message>`, which ends
 the attempt; it leaves its evidence in the attempt's folder."""
 INTERRUPTED = 130
@@ -136,7 +136,7 @@ def _run_job(job: Job) -> tuple[int, str]:
 
 
 def _judge(folder: Path, *, attempt: Attempt, exit_status: int, ended_by: str, nodes: Sequence[slurm.Node]) -> Attempt:
-    notes = _notes(folder)
+    notes = _notes(folder) + preflight.remarks(folder)
     log = folder / "mlperf.log"
     with (folder / "ranks.log").open(encoding="utf-8", errors="replace") as lines:
         attempt = dataclasses.replace(attempt, ranks=said_by_ranks(lines))
@@ -202,6 +202,7 @@ def _record(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> dic
         "system": dataclasses.asdict(system),
         "published_attempt": int(folder.name.removeprefix("attempt_")),
         "attempts": read_attempts(paths.attempts_dir),
+        "preflight": preflight.kept(folder),
         "code": provenance.commit(paths.train_script.resolve().parent),
         "packages": provenance.package_versions(),
         "environment": provenance.environment(),

@@ -53,6 +53,8 @@ class System:
     """Environment variables set for every rank."""
     samples_per_s_per_accelerator: Mapping[str, float] = field(default_factory=dict)
     """Expected training throughput of one accelerator by workload, for the plan's cost; empty: cost unknown."""
+    preflight: Mapping[str, Scalar] = field(default_factory=dict)
+    """What is checked before each training, and its thresholds; `preflight.Settings` reads it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from mlscaling.datasets import raw
+from mlscaling.prepared_files import LIST, RECORD, data_files, write_list
 from mlscaling.registry import module_by_name
 from mlscaling.spec import DatasetSpec
 
-RECORD = "prepared.json"
 NOT_FORMATS = ("preparation", "pretraining", "raw", "tars")
 
 
@@ -45,10 +45,13 @@ def prepare_dataset(
         check_counts(spec, splits=splits)
         record = {"schema_version": 1, **request, "splits": splits, **contents(partial)}
         record["made_by"] = versions(form.PACKAGES)
+        write_list(partial)
         write_json(partial / RECORD, record)
         if data_dir.exists():
             shutil.rmtree(data_dir)
         os.replace(partial, data_dir)
+    elif not (data_dir / LIST).exists():
+        write_list(data_dir)
     write_json(manifest, record)
 
 
@@ -84,12 +87,10 @@ def continued_folder(data_dir: Path, *, request: Mapping[str, Any]) -> Path:
 
 def contents(folder: Path) -> dict[str, Any]:
     """Total size and one digest over path and SHA-256 of every prepared file; equal data give an equal digest."""
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     total, digest = 0, hashlib.sha256()
-    for name in names:
-        if name not in (RECORD, "request.json"):
-            total += (folder / name).stat().st_size
-            digest.update(f"{raw.digests(folder / name, algorithms=['sha256'])['sha256']}  {name}\n".encode())
+    for name in data_files(folder):
+        total += (folder / name).stat().st_size
+        digest.update(f"{raw.digests(folder / name, algorithms=['sha256'])['sha256']}  {name}\n".encode())
     return {"bytes": total, "files_digest": digest.hexdigest()}
 
 
