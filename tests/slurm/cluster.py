@@ -33,7 +33,6 @@ PACKAGES = {
     "mariadbd": "mariadb-server",
     "munged": "munge",
     "ip": "iproute2",
-    "tc": "iproute2",
 }
 """Program that is needed → Debian package that has it."""
 os.environ["PATH"] += f"{os.pathsep}/usr/sbin{os.pathsep}/sbin"

@@ -291,6 +291,25 @@ def test_ranks_measure_their_network_and_a_high_threshold_stops_them(tmp_path: P
     assert all(link["bandwidth_gb_per_s"] > 0 for link in found["links"])
 
 
+HANGING = """
+import os, sys, time
+sys.path.insert(0, {scripts!r})
+import train
+if sys.argv[1] == "preflight" and os.environ["RANK"] == "1":
+    time.sleep(300)
+sys.exit(train.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.training
+def test_a_rank_that_does_not_answer_in_time_is_named_and_ended(tmp_path: Path, digits: Path) -> None:
+    script = tmp_path / "hanging.py"
+    script.write_text(HANGING.format(scripts=str(tiny_runs.SCRIPTS)))
+    given = job(tmp_path, nodes=2, data_dir=digits, system=settings(rendezvous_limit_s=1))
+    finding = preflight.preflight(dataclasses.replace(given, train_script=script))
+    assert finding == "node: emulated node 2: rank 1 did not answer in rendezvous_limit_s = 1"
+
+
 def test_one_rank_has_no_network_and_the_report_says_so(tmp_path: Path, digits: Path) -> None:
     assert preflight.preflight(job(tmp_path, nodes=1, data_dir=digits)) == ""
     found = json.loads((tmp_path / "preflight.json").read_text())

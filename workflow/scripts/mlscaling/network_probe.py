@@ -47,9 +47,9 @@ def sweep(place: Ranks, *, device: torch.device, largest: int, limit_s: float) -
 def ring(
     nodes: Sequence[Sequence[int]], place: Ranks, *, device: torch.device, swept: Sequence[Row], limit_s: float
 ) -> list[Row]:
-    """Latency and bandwidth between each node and the next, in both directions at once.
+    """Latency and bandwidth between each node and the next, from messages that go there and back.
 
-    Every rank of a node exchanges with its counterpart, so a link's bandwidth is that of all its ranks together.
+    Every rank of a node has its counterpart on the other, so a link's bandwidth is that of all its ranks together.
 
     Args:
         nodes: ranks of each node.
@@ -59,19 +59,19 @@ def ring(
         limit_s: seconds that all links together may take.
 
     Returns:
-        A record for each link: numbers of its two nodes, `latency_us` of an exchange of 4 KiB, `bandwidth_gb_per_s` in
-        each direction.
+        A record for each link: numbers of its two nodes, `latency_us` of 4 KiB one way, `bandwidth_gb_per_s`, the mean
+        of both ways.
     """
     phases = ring_phases(len(nodes))
-    trips = max(1, len(phases)) * (1 + LINK_REPETITIONS)
+    trips = 2 * max(1, len(phases)) * (1 + LINK_REPETITIONS)
     fitting = [row["bytes"] for row in swept if row["latency_us"] / 1e6 * trips <= limit_s]
     size = max(fitting, default=SMALLEST_MESSAGE)
     links = []
     for phase in phases:
         for first, second in phase:
             if place.rank in (*nodes[first], *nodes[second]):
-                peer = _counterpart(place.rank, nodes[first], nodes[second])
-                times = [_exchanged(peer, size=number, device=device) for number in (SMALLEST_MESSAGE, size)]
+                peer, leads = _counterpart(place.rank, nodes[first], nodes[second]), place.rank in nodes[first]
+                times = [_one_way(peer, leads, size=number, device=device) for number in (SMALLEST_MESSAGE, size)]
                 links.append(((first, second), *times))
         distributed.wait_for_all(device)
     found: dict[tuple[int, int], list[tuple[float, float]]] = {}
@@ -94,17 +94,17 @@ def _counterpart(rank: int, one: Sequence[int], other: Sequence[int]) -> int:
     return theirs[mine.index(rank)]
 
 
-def _exchanged(peer: int, *, size: int, device: torch.device) -> float:
-    """Seconds of sending a message to a rank while receiving one from it."""
-    out, back = (torch.zeros(size // 4, dtype=torch.float32, device=device) for _ in range(2))
+def _one_way(peer: int, leads: bool, *, size: int, device: torch.device) -> float:
+    """Seconds of a message to a rank: half of the way there and back, which one of the two ranks leads."""
+    message = torch.zeros(size // 4, dtype=torch.float32, device=device)
 
-    def exchange() -> None:
-        operations = [dist.P2POp(dist.isend, out, peer), dist.P2POp(dist.irecv, back, peer)]
-        for work in dist.batch_isend_irecv(operations):
-            work.wait()
+    def there_and_back() -> None:
+        for operation in (dist.isend, dist.irecv) if leads else (dist.irecv, dist.isend):
+            for work in dist.batch_isend_irecv([dist.P2POp(operation, message, peer)]):
+                work.wait()
 
-    _timed(exchange, device=device)
-    return statistics.median(_timed(exchange, device=device) for _ in range(LINK_REPETITIONS))
+    _timed(there_and_back, device=device)
+    return statistics.median(_timed(there_and_back, device=device) for _ in range(LINK_REPETITIONS)) / 2
 
 
 def _repeated(operation: Callable[[], object], *, device: torch.device, budget_s: float) -> tuple[float, int]:
