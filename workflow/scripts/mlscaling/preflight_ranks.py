@@ -37,14 +37,14 @@ def main_rank(spec: RunSpec, *, request: Request, report: Path) -> int:
     """
     if spec.world_size == 1 and spec.device == "cpu":
         print(line_of_rank(0, world_size=1), flush=True)
-        return _alone(look(spec, rank=0, local_rank=0), spec, request=request, report=report)
+        return _alone(look(spec, rank=0, local_rank=0), request=request, report=report)
     from mlscaling import distributed  # imports torch, which one rank on a CPU can do without
 
     place = distributed.ranks(world_size=spec.world_size)
     print(line_of_rank(place.rank, world_size=spec.world_size), flush=True)
     mine = look(spec, rank=place.rank, local_rank=place.local_rank)
     if spec.world_size == 1:
-        return _alone(mine, spec, request=request, report=report)
+        return _alone(mine, request=request, report=report)
     return distributed.exit_process(_together(mine, place, spec, request=request, report=report))
 
 
@@ -157,18 +157,15 @@ def full_report(reports: Sequence[Report | None], *, request: Request, **measure
         }
         for rank, report in enumerate(reports)
     ]
-    report = {"schema_version": 1, "nodes": request.nodes, "ranks": ranks}
-    report["problems"] = problems_of(reports, request=request)
-    return (
-        report | {"note": "", "backend": "", "sweep": [], "links": [], "rendezvous_s": 0.0, "sweep_s": 0.0} | measured
-    )
+    nothing = {"note": "", "backend": "", "sweep": [], "links": [], "rendezvous_s": 0.0, "sweep_s": 0.0}
+    problems = problems_of(reports, request=request)
+    return {"schema_version": 1, "nodes": request.nodes, "ranks": ranks, "problems": problems, **nothing, **measured}
 
 
 # --- alone or together ------------------------------------------------------------------------------------------------
 
 
-def _alone(mine: Report, spec: RunSpec, *, request: Request, report: Path) -> int:
-    assert spec.world_size == 1
+def _alone(mine: Report, *, request: Request, report: Path) -> int:
     full = full_report([mine], request=request, note=ALONE)
     write_json(full, report)
     return _say(full)
