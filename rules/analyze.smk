@@ -9,6 +9,7 @@ localrules:
     make_runs_table,
     make_points_table,
     make_scaling_table,
+    make_network_table,
     tables,
     plot,
     figures,
@@ -106,9 +107,28 @@ rule make_scaling_table:
         "../workflow/scripts/make_scaling_table.py"
 
 
+rule make_network_table:
+    input:
+        planned="<results>/planned.json",
+        records=records_of_study,
+        library=library("make_network_table.py"),
+    output:
+        table="<results>/tables/network.csv",
+    log:
+        "<results>/logs/make_network_table.log",
+    conda:
+        "../envs/workflow.yaml"
+    params:
+        attempts_dir=f"{RESULTS}/attempts",
+    message:
+        "Making the table of measured networks."
+    script:
+        "../workflow/scripts/make_network_table.py"
+
+
 rule tables:
     input:
-        expand("<results>/tables/{table}.csv", table=["runs", "points", "scaling"]),
+        expand("<results>/tables/{table}.csv", table=TABLES),
     message:
         "The tables of study {STUDY.name} are made."
 
@@ -119,6 +139,7 @@ rule plot:
         runs="<results>/tables/runs.csv",
         points="<results>/tables/points.csv",
         scaling="<results>/tables/scaling.csv",
+        network="<results>/tables/network.csv",
         rcp=rcp_of_study,
         library=library_of_figure,
     output:
@@ -186,6 +207,7 @@ rule summarize:
         runs="<results>/tables/runs.csv",
         points="<results>/tables/points.csv",
         scaling="<results>/tables/scaling.csv",
+        network="<results>/tables/network.csv",
         likeness=likeness_of_study(),
         descriptions=systems_of_study(
             "{results}/validation/{system}/description_n{nodes}.json"
@@ -215,7 +237,7 @@ rule report:
             plot=STUDY.plots,
             ending=["svg", "png", "rst"],
         ),
-        expand("<results>/tables/{table}.csv", table=["runs", "points", "scaling"]),
+        expand("<results>/tables/{table}.csv", table=TABLES),
         summary="<results>/tables/summary.rst",
         front="workflow/report/study.rst",
         caption="workflow/report/figure.rst",

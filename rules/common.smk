@@ -42,6 +42,7 @@ except StudyError as error:
 
 RESULTS = f"results/{STUDY.name}"
 SUBMISSION = SubmissionPlan.of(STUDY)
+TABLES = ["runs", "points", "scaling", "network"]
 
 
 def point_of(wildcards):

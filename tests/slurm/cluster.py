@@ -144,6 +144,21 @@ class Cluster:
         enter = ["nsenter", f"--net=/run/netns/{BRIDGE}-{name}", "unshare", "--uts", "--mount", "--propagation=private"]
         self._start(name, [*enter, "sh", "-ec", inside, "sh", name, *places])
 
+    def narrow_link(self, node: int, *, rate: str) -> None:
+        """Let no more than a rate, e.g. `20mbit`, through a node's link, in each direction."""
+        for where, device in self._ends_of_link(node):
+            shape = ["tbf", "rate", rate, "burst", "32kbit", "latency", "400ms"]
+            _run("tc", *where, "qdisc", "replace", "dev", device, "root", *shape)
+
+    def widen_link(self, node: int) -> None:
+        """Undo `narrow_link`."""
+        for where, device in self._ends_of_link(node):
+            _run("tc", *where, "qdisc", "delete", "dev", device, "root", check=False)
+
+    def _ends_of_link(self, node: int) -> list[tuple[list[str], str]]:
+        """Options of `tc` and device of the inner and the outer end: each shapes what leaves through it."""
+        return [(["-n", f"{BRIDGE}-node{node}"], "eth0"), ([], _outer_end(f"node{node}"))]
+
     def ready_nodes(self) -> int:
         """Nodes that can take jobs or run some."""
         listed = self._slurm("sinfo", "--noheader", "--Node", "--format=%N %T", check=False)
@@ -226,7 +241,7 @@ class Cluster:
         _run("ip", "address", "add", f"{files.CONTROLLER}/24", "dev", BRIDGE)
         _run("ip", "link", "set", BRIDGE, "up")
         for node, name in enumerate(self._names(), start=1):
-            space, outside = f"{BRIDGE}-{name}", f"mls{files.NUMBER}-{name}"
+            space, outside = f"{BRIDGE}-{name}", _outer_end(name)
             _run("ip", "netns", "add", space)
             _run("ip", "link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", space)
             _run("ip", "link", "set", outside, "master", BRIDGE, "up")
@@ -321,6 +336,11 @@ class Cluster:
                 yield from (f"  {path.name}: {line}" for line in lines)
 
         return "\n".join(tails())
+
+
+def _outer_end(name: str) -> str:
+    """Device on this machine that is the other end of a node's `eth0`."""
+    return f"mls{files.NUMBER}-{name}"
 
 
 def _start_time(pid: int) -> str:

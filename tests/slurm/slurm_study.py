@@ -193,11 +193,17 @@ class SlurmStudy:
         return dataclasses.replace(self, path=target)
 
 
-def quick(prepared: SlurmStudy, target: Path, *, nodes: int, runs: int) -> SlurmStudy:
-    """A study whose trainings end after a few epochs and have their nodes for themselves."""
+def quick(prepared: SlurmStudy, target: Path, *, nodes: int, runs: int, preflight: str = "never") -> SlurmStudy:
+    """A study whose trainings end after a few epochs, have their nodes for themselves, and begin at once."""
     study = prepared.copy(target, study=STUDY.format(curves=curve(nodes=[nodes], runs=runs)))
     study.change("config/workloads/resnet.yaml", {"target: 0.97 ": "target: 0.5 "})
-    study.change("config/systems/test_cluster.yaml", {"mem_mib_per_node: 3000": "mem_mib_per_node: 9000"})
+    study.change(
+        "config/systems/test_cluster.yaml",
+        {
+            "mem_mib_per_node: 3000": "mem_mib_per_node: 9000",
+            "time_limit_min:": f"preflight: {{when: {preflight}}}\ntime_limit_min:",
+        },
+    )
     return study
 
 

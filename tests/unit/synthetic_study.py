@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from mlscaling import runs, scoring
+from mlscaling import network, network_table, runs, scoring
 from mlscaling.mlperf.summary import RunSummary
 from mlscaling.planned import Planned, PlannedPoint
 
@@ -25,6 +25,13 @@ class Study:
     compliance: dict[tuple[str, int], dict[str, Any]]
     attempts: dict[tuple[str, int], list[dict[str, Any]]]
     rcps: dict[str, dict[str, Any]]
+    preflights: dict[tuple[str, int], dict[str, Any]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def network(self) -> pd.DataFrame:
+        published = {key: {"preflight": report} for key, report in self.preflights.items() if key in self.compliance}
+        tried = {key: [report] for key, report in self.preflights.items() if key not in self.compliance}
+        return network_table.network_table(self.planned, records=published, attempts=tried)
 
     @property
     def runs(self) -> pd.DataFrame:
@@ -82,6 +89,26 @@ def rcp(value: float, *, mean: float, limit: float, status="exact", complete=Tru
 
 def attempt(number=0, *, status="failed", failure_class="node", message="node n3 lost") -> dict[str, Any]:
     return {"attempt": number, "status": status, "failure_class": failure_class, "message": message}
+
+
+def preflight(nodes: int, *, per_node=4, peak=21.0, slow=None, least=None, finding="", largest=2**26) -> dict[str, Any]:
+    """`preflight.json` of a run whose all-reduce needs 20 µs and a link of `peak` GB/s; `slow` is a node's number."""
+    ranks, bandwidth = nodes * per_node, peak * (0.4 if slow else 1)
+    names = [f"gpu{number}" for number in range(1, nodes + 1)]
+    share = 2 * (ranks - 1) / ranks
+    links = [
+        {"nodes": [names[one], names[other]], "bytes": largest, "latency_us": 15.0,
+         "bandwidth_gb_per_s": peak * (0.4 if slow in (one + 1, other + 1) else 1)}
+        for phase in network.ring_phases(nodes) for one, other in phase
+    ]  # fmt: skip
+    sizes = network.message_sizes(largest) if ranks > 1 else []
+    seconds = {size: 20e-6 * nodes + share * size / bandwidth / 1e9 for size in sizes}
+    return {
+        "schema_version": 1, "nodes": names, "ranks": [{"rank": rank} for rank in range(ranks)], "problems": [],
+        "backend": "nccl", "note": "", "links": links, "finding": finding,
+        "sweep": [network.sweep_row(size, seconds=seconds[size], ranks=ranks, repetitions=20) for size in sizes],
+        "thresholds": {"min_bus_bandwidth_gb_per_s": least, "max_latency_us": None},
+    }  # fmt: skip
 
 
 def study(points: Sequence[PlannedPoint], *, times: dict, epochs: dict, spread=0.02, seed=3, notes=()) -> Study:
@@ -145,6 +172,14 @@ def long_curve() -> Study:
             (8, 41.0, 45.5, 44.7, "exact"),
         )
     }
+    made.preflights = {
+        (f"r750xa/resnet/n{nodes}", run): preflight(nodes, peak=(21.0 + run / 5) * (9 if nodes == 1 else 1), least=12)
+        for nodes in (1, 2, 4, 8)
+        for run in range(5)
+        if (nodes, run) not in ((2, 4), (4, 4))
+    }
+    made.preflights["r750xa/resnet/n2", 4] = preflight(2, peak=0.9, least=12, finding="network: bus bandwidth")
+    made.preflights["r750xa/resnet/n8", 2] = preflight(8, slow=3, peak=23.0, least=None)
     made.rcps["r750xa/resnet/n4"]["full"] = {"status": "exact", "mean": 37.4, "limit": 36.6}
     return made
 
@@ -205,6 +240,10 @@ def five_workloads() -> Study:
                           limit=converge[planned.workload] * 0.972)
         for planned in points
     }  # fmt: skip
+    for planned in points:
+        peak = {"xe8545": 24.0, "r750xa": 11.0}[planned.system] * (8 if planned.nodes == 1 else 1)
+        for run in range(planned.num_runs):
+            made.preflights[planned.path, run] = preflight(planned.nodes, peak=peak * (1 + run / 100))
     return made
 
 

@@ -14,6 +14,7 @@ GLOO = "0: RuntimeError: [gloo/transport/tcp/pair.cc:544] Connection closed by p
     [
         (["0: fine", "7: " + GLOO[3:]], "network", "Connection closed by peer"),
         (["srun: error: node3: task 7: Exited with exit code 1", "0: fine", "7: NCCL WARN unhandled system error"], "network", "NCCL"),
+        (["3: [rank3]:[E] [Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9)", "srun: error: n2: task 3: Aborted"], "network", "Watchdog"),
         (["emulate: rank 1 ended with status 1; ending the others", TRACEBACK, "1: KeyError: 'x'", GLOO], "unknown", "KeyError"),
         (["emulate: rank 1 ended by signal SIGKILL; ending the others", GLOO], "unknown", "SIGKILL"),
         (["emulate: rank 1 ended by signal SIGBUS; ending the others", GLOO], "node", "SIGBUS"),

@@ -24,14 +24,15 @@ from mlscaling.plots import style
 from mlscaling.tables import read_table
 from test_tables import SCRIPTS, run_adapter, write_study
 
-FIGURES = ["convergence", "efficiency", "speedup", "spread", "time_to_train"]
+SCORED = ["convergence", "efficiency", "speedup", "spread", "time_to_train"]
+FIGURES = sorted([*SCORED, "network"])
 ALL = [*itertools.product(FIGURES, made.STUDIES)]
 
 
 @cache
 def given(name: str) -> dict:
     study = made.STUDIES[name]()
-    context = plots.Context(planned=study.planned, rcps=study.rcps)
+    context = plots.Context(planned=study.planned, rcps=study.rcps, network=study.network)
     return {"runs": study.runs, "points": study.points, "scaling": study.scaling, "context": context}
 
 
@@ -106,7 +107,8 @@ def test_captions_are_clean_rst_and_start_with_the_docstring(plot, name):
     caption = module.caption(**given(name))
     publish_doctree(caption, settings_overrides={"halt_level": 2})
     assert caption.startswith(module.__doc__.strip())
-    assert ("No point has a score yet." in caption) == (name == "empty")
+    assert ("No point has a score yet." in caption) == (name == "empty" and plot in SCORED)
+    assert ("No network was measured: " in caption) == (given(name)["context"].network.empty and plot == "network")
 
 
 @pytest.mark.parametrize(("plot", "name"), [*itertools.product(FIGURES, ["long_curve", "empty"]), ("spread", "five_workloads")])  # fmt: skip
@@ -125,7 +127,7 @@ def test_the_same_tables_give_the_same_bytes_and_the_csv_is_what_is_drawn(plot, 
     assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
 
 
-@pytest.mark.parametrize("plot", FIGURES)
+@pytest.mark.parametrize("plot", SCORED)
 def test_empty_figure_says_what_became_of_the_runs(plot):
     assert "no converged run yet 20 planned runs: 20 missing" in words(drawn(plot, "empty"))
 
@@ -254,10 +256,10 @@ def test_a_workload_looks_the_same_whatever_else_is_shown(workload):
 def test_adapter_draws_from_files(tmp_path):
     study = made.long_curve()
     inputs = write_study(study, tmp_path)
-    for kind in ("runs", "points", "scaling"):
+    for kind in ("runs", "points", "scaling", "network"):
         setattr(inputs, kind, str(tmp_path / f"{kind}.csv"))
     params = SimpleNamespace(attempts_dir=str(tmp_path / "attempts"))
-    for kind in ("runs", "points", "scaling"):
+    for kind in ("runs", "points", "scaling", "network"):
         output = SimpleNamespace(table=str(tmp_path / f"{kind}.csv"))
         run_adapter(f"make_{kind}_table", input=inputs, output=output, params=params)
     output = {form: str(tmp_path / f"speedup.{form}") for form in ("svg", "png", "csv", "caption")}

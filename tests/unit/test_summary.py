@@ -136,7 +136,7 @@ def test_adapter_writes_both_forms(tmp_path):
     study = made.long_curve()
     inputs = write_study(study, tmp_path)
     inputs.likeness = inputs.descriptions = []
-    for kind in ("points", "scaling"):
+    for kind in ("points", "scaling", "network"):
         tables.write_table(getattr(study, kind), tmp_path / f"{kind}.csv")
         setattr(inputs, kind, str(tmp_path / f"{kind}.csv"))
     output = SimpleNamespace(text=str(tmp_path / "summary.txt"), rst=str(tmp_path / "summary.rst"))

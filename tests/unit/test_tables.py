@@ -385,11 +385,20 @@ def write_study(study: made.Study, results: Path) -> SimpleNamespace:
         for (path, run), records in study.attempts.items()
         for record in records
     }
-    for path, record in (files | compliance | rcp | attempts).items():
+    runs, preflights = {}, {}
+    for (path, run), report in study.preflights.items():
+        if (path, run) in study.compliance:
+            runs[results / "runs" / path / f"run_{run}.json"] = {"preflight": report}
+        else:
+            preflights[results / "attempts" / path / f"run_{run}" / "attempt_0" / "preflight.json"] = report
+    for path, record in (files | compliance | rcp | attempts | runs | preflights).items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record))
     return SimpleNamespace(
-        planned=str(results / "planned.json"), compliance=[*map(str, compliance)], rcp=[*map(str, rcp)]
+        planned=str(results / "planned.json"),
+        compliance=[*map(str, compliance)],
+        rcp=[*map(str, rcp)],
+        records=[*map(str, runs)],
     )
 
 

@@ -17,6 +17,7 @@ VERDICTS = {
     "make_runs_table": 1,
     "make_points_table": 1,
     "make_scaling_table": 1,
+    "make_network_table": 1,
     "plot": 5,
     "summarize": 1,
     "report": 1,

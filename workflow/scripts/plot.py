@@ -13,6 +13,7 @@ plots.write(
     context=plots.Context(
         planned=Planned.from_file(Path(snakemake.input.planned)),
         rcps=evidence.read_rcp(snakemake.input.rcp),
+        network=tables.read_table(snakemake.input.network, "network"),
     ),
     outputs={name: Path(snakemake.output[name]) for name in ("svg", "png", "csv", "caption")},
 )

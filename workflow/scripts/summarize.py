@@ -9,6 +9,7 @@ evidence = {
     "points": tables.read_table(snakemake.input.points, "points"),
     "scaling": tables.read_table(snakemake.input.scaling, "scaling"),
     "planned": Planned.from_file(Path(snakemake.input.planned)),
+    "network": tables.read_table(snakemake.input.network, "network"),
     "likeness": [files.read_json(file) for file in snakemake.input.likeness],
     "descriptions": [files.read_json(file) for file in snakemake.input.descriptions],
 }

@@ -1,7 +1,7 @@
 """Command line of trainings: `run` makes one attempt at a run, `runs` at several, one after another.
 
-The others start on their nodes: `rank` is one rank, `stage` and `drop-page-cache` come before, `emulate` is a one-host
-srun.
+The others start on their nodes: `rank` is one rank, `stage`, `look`, `capture`, `preflight` and `drop-page-cache` come
+before, `emulate` is a one-host srun.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ def main(arguments: list[str]) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     _add_run(commands.add_parser("run", help="make one attempt at a run", allow_abbrev=False))
     _add_runs(commands.add_parser("runs", help="make one attempt at each run of a point", allow_abbrev=False))
+    _add_preflight(commands.add_parser("preflight", help="check nodes and network as one rank", allow_abbrev=False))
     _add_rank(commands.add_parser("rank", help="train as one rank", allow_abbrev=False))
     _add_stage(commands.add_parser("stage", help="have a verified copy of the data on this node", allow_abbrev=False))
     commands.add_parser("drop-page-cache", help="drop this node's page cache", allow_abbrev=False)
@@ -37,10 +38,11 @@ def main(arguments: list[str]) -> int:
         "runs": _runs,
         "rank": _rank,
         "stage": _stage,
-        "drop-page-cache": _drop_page_cache,
-        "emulate": _emulate,
         "look": _look,
         "capture": _capture,
+        "preflight": _preflight,
+        "drop-page-cache": _drop_page_cache,
+        "emulate": _emulate,
     }
     return commands_by_name[options.command](options)
 
@@ -127,6 +129,21 @@ def _verdict_of(log: Path) -> Path | None:
         return None
     name = log.name.replace("result_", "compliance_").replace(".txt", ".json")
     return log.parents[4] / "validation" / log.parent.relative_to(log.parents[3]) / name
+
+
+def _add_preflight(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--spec", type=Path, required=True, help="file with the JSON of a RunSpec")
+    parser.add_argument("--request", type=Path, required=True, help="file with the JSON of a preflight.Request")
+    parser.add_argument("--report", type=Path, required=True, help="report that rank 0 writes")
+
+
+def _preflight(options: argparse.Namespace) -> int:
+    from mlscaling.preflight import Request
+    from mlscaling.preflight_ranks import main_rank
+    from mlscaling.spec import RunSpec
+
+    request = Request.from_file(options.request)
+    return main_rank(RunSpec.from_file(options.spec), request=request, report=options.report)
 
 
 def _add_rank(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlscaling import capture, container_check, jobs, page_cache, provenance, slurm, staging, vendor
+from mlscaling import capture, container_check, jobs, page_cache, preflight, provenance, slurm, staging, vendor
 from mlscaling.attempt_folders import (
     Attempt,
     close_abandoned,
@@ -35,7 +35,13 @@ from mlscaling.spec import RunSpec, System
 from mlscaling.supervision import supervise
 from mlscaling.whereabouts import said_by_ranks
 
-STEPS: tuple[Callable[[Job], str], ...] = (staging.stage, container_check.run, capture.capture_nodes, page_cache.drop)
+STEPS: tuple[Callable[[Job], str], ...] = (
+    staging.stage,
+    container_check.run,
+    capture.capture_nodes,
+    preflight.preflight,
+    page_cache.drop,
+)
 """What happens on the nodes before the training. A step returns nothing, or `<failure class>: <message>`, which ends
 the attempt; it leaves its evidence in the attempt's folder."""
 INTERRUPTED = 130
@@ -183,7 +189,7 @@ def _run_job(job: Job) -> tuple[int, str]:
 
 
 def _judge(folder: Path, *, attempt: Attempt, exit_status: int, ended_by: str, nodes: Sequence[slurm.Node]) -> Attempt:
-    notes = _notes(folder)
+    notes = _notes(folder) + preflight.remarks(folder)
     log = folder / "mlperf.log"
     with (folder / "ranks.log").open(encoding="utf-8", errors="replace") as lines:
         ranks = said_by_ranks(lines)
@@ -261,4 +267,5 @@ def _record(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> dic
         "attempts": read_attempts(paths.attempts_dir),
         **capture.where_it_ran(folder, code_dir=paths.train_script.resolve().parent),
         "container": container_check.evidence(folder),
+        "preflight": preflight.kept(folder),
     }

@@ -172,7 +172,7 @@ def _apply_defaults(value: Any, rules: Mapping[str, Any], *, root: Mapping[str, 
     if isinstance(value, dict):
         for name, rule in rules.get("properties", {}).items():
             if "default" in rule and name not in value:
-                value[name] = copy.deepcopy(rule["default"])
+                value[name] = copy.deepcopy(rule["default"])  # its own keys get their defaults, the schema keeps its
             if rule.get("type") == "integer" and isinstance(value.get(name), float):
                 value[name] = int(value[name])  # 2.0 is an integer to JSON Schema
             if name in value:

@@ -10,12 +10,16 @@ import datetime
 import gc
 import os
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from torch._C._distributed_c10d import Store
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,18 +90,72 @@ def device_of(kind: str, *, local_rank: int) -> torch.device:
     return device
 
 
-def join(place: Ranks, *, device: torch.device, timeout_min: float = 10) -> None:
-    """Join the process group: NCCL between GPUs, gloo between CPUs; nothing where the rank is alone."""
+def join(
+    place: Ranks, *, device: torch.device, timeout_min: float = 10, store: Store | None = None
+) -> None:  # fmt: skip
+    """Join the process group: NCCL between GPUs, gloo between CPUs; nothing where the rank is alone.
+
+    Args:
+        place: this process among all.
+        device: its device.
+        timeout_min: longest time that a collective may take.
+        store: where the ranks have met already; else they meet by `env://`.
+    """
     if place.world_size == 1:
         return
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
-        init_method="env://",
+        init_method=None if store else "env://",
+        store=store,
         rank=place.rank,
         world_size=place.world_size,
         timeout=datetime.timedelta(minutes=timeout_min),
         device_id=device if device.type == "cuda" else None,
     )
+
+
+def meeting_place(place: Ranks, *, limit_s: float) -> Store:
+    """A store that all ranks can reach, before there is a process group; rank 0 serves it and waits for nobody.
+
+    torchrun's agent serves one at the same address already.
+
+    Raises:
+        torch.distributed.DistNetworkError: this rank does not reach rank 0 in time.
+    """
+    served = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    store = dist.TCPStore(  # type: ignore[attr-defined]
+        os.environ["MASTER_ADDR"],
+        int(os.environ["MASTER_PORT"]),
+        is_master=place.is_first and not served,
+        timeout=datetime.timedelta(seconds=limit_s),
+        wait_for_workers=False,
+    )
+    return dist.PrefixStore("preflight", store)  # type: ignore[attr-defined]
+
+
+def call_roll(store: Store, place: Ranks, *, says: str, limit_s: float) -> list[str | None]:
+    """What every rank says, on rank 0 in the order of ranks, None for those that are silent at the time limit.
+
+    The others return at once, with an empty list.
+    """
+    store.set(f"rank {place.rank}", says)
+    if not place.is_first:
+        return []
+    deadline = time.monotonic() + limit_s
+    waiting = set(range(place.world_size))
+    while waiting and time.monotonic() < deadline:
+        waiting -= {rank for rank in waiting if store.check([f"rank {rank}"])}
+        time.sleep(0.05 if waiting else 0)
+    return [None if rank in waiting else store.get(f"rank {rank}").decode() for rank in range(place.world_size)]
+
+
+def told_by_first(store: Store, place: Ranks, *, says: str, limit_s: float) -> str:
+    """What rank 0 says, on every rank."""
+    if place.is_first:
+        store.set("first says", says)
+    else:
+        store.wait(["first says"], datetime.timedelta(seconds=limit_s))
+    return str(store.get("first says").decode())
 
 
 def is_alone() -> bool:
@@ -112,6 +170,15 @@ def sum_over_ranks(values: Sequence[float], *, device: torch.device) -> list[flo
     total = torch.tensor(values, dtype=torch.float64, device=device)
     dist.all_reduce(total)
     return [float(value) for value in total.tolist()]
+
+
+def largest_over_ranks(value: float, *, device: torch.device) -> float:
+    """The largest of the ranks' values, on every rank."""
+    if is_alone():
+        return value
+    largest = torch.tensor(value, dtype=torch.float64, device=device)
+    dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+    return float(largest.item())
 
 
 def gather_over_ranks(value: Any) -> list[Any]:

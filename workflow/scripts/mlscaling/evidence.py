@@ -12,12 +12,17 @@ Record = Mapping[str, Any]
 
 def read_compliance(paths: Iterable[str | Path]) -> dict[tuple[str, int], Record]:
     """Contents of `…/{system}/{workload}/n{nodes}/compliance_{run}.json` by point path and run."""
-    return {(_point_path(path), _number(path, "compliance_")): _read(path) for path in map(Path, paths)}
+    return {(_point_path(path), _number(path, "compliance_")): read_record(path) for path in map(Path, paths)}
 
 
 def read_rcp(paths: Iterable[str | Path]) -> dict[str, Record]:
     """Contents of `…/{system}/{workload}/n{nodes}/rcp.json` by point path."""
-    return {_point_path(path): _read(path) for path in map(Path, paths)}
+    return {_point_path(path): read_record(path) for path in map(Path, paths)}
+
+
+def read_runs(paths: Iterable[str | Path]) -> dict[tuple[str, int], Record]:
+    """Contents of `…/{system}/{workload}/n{nodes}/run_{run}.json` by point path and run."""
+    return {(_point_path(path), _number(path, "run_")): read_record(path) for path in map(Path, paths)}
 
 
 def read_attempts(folder: str | Path) -> dict[tuple[str, int], list[Record]]:
@@ -30,7 +35,7 @@ def read_attempts(folder: str | Path) -> dict[tuple[str, int], list[Record]]:
     for path in sorted(found, key=lambda path: (path.parts, _number(path.parent, "attempt_"))):
         run_folder = path.parent.parent
         key = _point_path(run_folder), _number(run_folder, "run_")
-        attempts.setdefault(key, []).append(_read(path))
+        attempts.setdefault(key, []).append(read_record(path))
     for records in attempts.values():
         records.sort(key=lambda record: int(record["attempt"]))
     return attempts
@@ -47,7 +52,12 @@ def _number(path: Path, prefix: str) -> int:
     return int(digits)
 
 
-def _read(path: Path) -> Record:
+def read_record(path: Path) -> Record:
+    """A JSON object.
+
+    Raises:
+        ValueError: it is none; names the file and line.
+    """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:

@@ -37,6 +37,7 @@ _SIGNS: tuple[tuple[str, str], ...] = (
                r"|docker: Error response|Error: (short-name|initializing source|.*image not known)"
                r"|executable file not found"),
     ("node", r"ended by signal (SIGBUS|SIGILL)|Bus error|uncorrectable ECC|NVRM: Xid"),
+    ("network", r"Watchdog caught collective operation timeout"),  # of NCCL, which then aborts its rank
     ("unknown", r"rank \d+ ended by signal|srun: error: \S+: task \d+: (Killed|Aborted|Segmentation fault|Illegal)"),
     ("network", r"Connection (refused|reset|closed|timed out)|connectFullMesh|Broken pipe|NCCL.*(unhandled|remote)"
                 r"|Socket Timeout|no route to host|gloo.*(timeout|timed out)|DistNetworkError|Address already in use"),

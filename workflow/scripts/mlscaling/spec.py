@@ -100,6 +100,8 @@ class System:
     """Expected training throughput of one accelerator by workload, for the plan's cost; empty: cost unknown."""
     description: Mapping[str, str] = field(default_factory=dict)
     """What only a person can say of MLPerf's system description, under its names."""
+    preflight: Mapping[str, Scalar] = field(default_factory=dict)
+    """What is checked before each training, and its thresholds; `preflight.Settings` reads it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

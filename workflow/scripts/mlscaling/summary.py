@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from mlscaling import wording
+from mlscaling import network_table, wording
 from mlscaling.evidence import Record
+from mlscaling.network import SLOW
 from mlscaling.planned import Planned
+from mlscaling.tables import table
 from mlscaling.wording import MISSING, rst
 
 HEADERS = (
@@ -42,6 +44,8 @@ RST_TABLES = {
 LEFT_ALIGNED = (0, 7, 8, 9)
 MAX_COLUMNS = 120
 KEY = ["system", "workload", "nodes"]
+LOW_THROUGHPUT = 0.8
+"""Throughput efficiency below which a point's bus bandwidth is told, if it was measured."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,12 +67,18 @@ def text_summary(
     *,
     likeness: Sequence[Record] = (),
     descriptions: Sequence[Record] = (),
+    network: pd.DataFrame | None = None,
 ) -> str:
     """The terminal's table, at most 120 columns, with footnotes.
 
-    `likeness` are the verdicts of `likeness.json`, `descriptions` those of `description_n{nodes}.json`.
+    Args:
+        points, scaling: the tables.
+        planned: what was planned.
+        likeness: verdicts of `likeness.json`.
+        descriptions: verdicts of `description_n{nodes}.json`.
+        network: the network table.
     """
-    lines = _lines(points, scaling, planned)
+    lines = _lines(points, scaling, planned, network=network)
     letters = {note: letter for letter, note in zip(_letters(), _distinct_notes(lines), strict=False)}
     rows = {line: (*line.cells, ",".join(letters[note] for note in line.notes)) for line in lines}
     headers = [(*header, "") for header in zip(*HEADERS, strict=True)]
@@ -93,9 +103,10 @@ def rst_summary(
     *,
     likeness: Sequence[Record] = (),
     descriptions: Sequence[Record] = (),
+    network: pd.DataFrame | None = None,
 ) -> str:
     """The same for the report: systems, headlines, table, verdicts; without section titles, to be embedded."""
-    lines = _lines(points, scaling, planned)
+    lines = _lines(points, scaling, planned, network=network)
     systems = [f"* {rst(title)}" for title in _systems(planned).values()]
     headlines = [f"* **{rst(name)}**: {rst(text)}" for name, text in _headlines(points, scaling, planned)]
     parts = [f"**{rst(planned.title)}**", "\n".join(systems)]
@@ -111,8 +122,12 @@ def rst_summary(
     return "\n\n".join([*parts, *map(rst, _legend(planned))]) + "\n"
 
 
-def _lines(points: pd.DataFrame, scaling: pd.DataFrame, planned: Planned) -> list[Line]:
+def _lines(
+    points: pd.DataFrame, scaling: pd.DataFrame, planned: Planned, *, network: pd.DataFrame | None
+) -> list[Line]:  # fmt: skip
     merged = points.merge(scaling.drop(columns=["study", "global_batch_size", "verdict"]), on=KEY, how="left")
+    measured = network_table.by_point(table([], kind="network") if network is None else network)
+    merged = merged.merge(measured, on=KEY, how="left")
     titles = {point.workload: point.workload_title for point in planned.points}
     return [
         Line(system=row["system"], cells=_cells(row, title=titles[row["workload"]]), notes=_notes(row))
@@ -149,7 +164,19 @@ def _notes(row: pd.Series) -> tuple[str, ...]:
     notes = [row["reason"], findings.get(row["finding"], row["finding"])]
     if math.isfinite(row["speedup"]) and row["reference_nodes"] > 1:
         notes.append(f"relative to {wording.nodes(row['reference_nodes'])}")
+    if row["throughput_efficiency"] < LOW_THROUGHPUT and math.isfinite(row["bus_bandwidth_gb_per_s"]):
+        notes.append(_network_note(row))
     return tuple(filter(None, notes))
+
+
+def _network_note(row: pd.Series) -> str:
+    """What the preflight measured, beside a low throughput efficiency."""
+    bandwidth, best = row["bus_bandwidth_gb_per_s"], row["best_of_system_gb_per_s"]
+    text = f"throughput efficiency {wording.percent(row['throughput_efficiency'])}: the network's bus bandwidth was "
+    text += f"{wording.significant(bandwidth)} GB/s"
+    if bandwidth < SLOW * best:
+        text += f", that of another point of the system {wording.significant(best)}"
+    return text + (f", slow node {row['slow_node']}" if row["slow_node"] else "")
 
 
 def _distinct_notes(lines: Iterable[Line]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The three tables of a study: their columns, their types, and how they are read and written.
+"""The tables of a study: their columns, their types, and how they are read and written.
 
 A missing number is NaN beside a status or verdict column, never 0; in CSV it is empty. Floats are written with all
 their digits, so that identities between columns still hold after reading.
@@ -97,6 +97,25 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "finding": TEXT,
         "verdict": TEXT,
     },
+    "network": {
+        "study": TEXT,
+        "system": TEXT,
+        "workload": TEXT,
+        "nodes": INTEGER,
+        "run": INTEGER,
+        "ranks": INTEGER,
+        "backend": TEXT,
+        "bytes": INTEGER,
+        "repetitions": INTEGER,
+        "latency_us": FLOAT,
+        "algorithm_bandwidth_gb_per_s": FLOAT,
+        "bus_bandwidth_gb_per_s": FLOAT,
+        "best_bus_bandwidth_gb_per_s": FLOAT,
+        "min_bus_bandwidth_gb_per_s": FLOAT,
+        "max_latency_us": FLOAT,
+        "slow_node": TEXT,
+        "stopped": FLAG,
+    },
 }
 """Kind of table → column → type, in the order of the file."""
 
@@ -123,7 +142,7 @@ def read_table(path: str | Path, kind: str) -> pd.DataFrame:
 
     Args:
         path: CSV file.
-        kind: `runs`, `points` or `scaling`.
+        kind: `runs`, `points`, `scaling` or `network`.
 
     Raises:
         ValueError: columns differ from those of that kind, or a value is not of its column's type; names the file,

@@ -18,10 +18,10 @@ from typing import Any
 
 from mlscaling.datasets import raw
 from mlscaling.files import write_text
+from mlscaling.prepared_files import LIST, RECORD, data_files, write_list
 from mlscaling.registry import module_by_name
 from mlscaling.spec import DatasetSpec
 
-RECORD = "prepared.json"
 NOT_FORMATS = ("preparation", "pretraining", "raw", "tars")
 
 
@@ -48,12 +48,14 @@ def prepare_dataset(
         record = {"schema_version": 1, **request, "splits": splits, **contents(partial, listed=listed)}
         record["made_by"] = versions(form.PACKAGES)
         write_text(listed, partial / raw.CHECKSUMS)
+        write_list(partial)
         write_json(partial / RECORD, record)
         if data_dir.exists():
             shutil.rmtree(data_dir)
         os.replace(partial, data_dir)
-    elif not (data_dir / raw.CHECKSUMS).is_file():
+    elif not ((data_dir / raw.CHECKSUMS).is_file() and (data_dir / LIST).is_file()):
         write_text(checksums(data_dir), data_dir / raw.CHECKSUMS)
+        write_list(data_dir)
     write_json(manifest, record)
 
 
@@ -100,9 +102,9 @@ def contents(folder: Path, *, listed: str = "") -> dict[str, Any]:
 
 def checksums(folder: Path) -> str:
     """SHA-256 and path of every prepared file, in the form of coreutils' `sha256sum`, sorted by path."""
-    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    data = (name for name in names if name not in (RECORD, raw.CHECKSUMS, "request.json"))
-    return "".join(f"{raw.digests(folder / name, algorithms=['sha256'])['sha256']}  {name}\n" for name in data)
+    return "".join(
+        f"{raw.digests(folder / name, algorithms=['sha256'])['sha256']}  {name}\n" for name in data_files(folder)
+    )
 
 
 def check_counts(spec: DatasetSpec, *, splits: Mapping[str, int]) -> None:

@@ -17,6 +17,7 @@ import pandas as pd
 
 from mlscaling.evidence import Record
 from mlscaling.planned import Planned
+from mlscaling.tables import table
 
 NO_FIGURES = ("style",)
 
@@ -29,6 +30,8 @@ class Context:
     """Titles, emulation, notes."""
     rcps: Mapping[str, Record] = field(default_factory=dict)
     """Point path → `rcp.json`."""
+    network: pd.DataFrame = field(default_factory=lambda: table([], kind="network"))
+    """The network table."""
 
 
 def names() -> list[str]:
@@ -62,7 +65,7 @@ def write(
     Args:
         name: figure.
         runs, points, scaling: the tables.
-        context: titles and RCP verdicts.
+        context: titles, RCP verdicts and network table.
         outputs: paths by `svg`, `png`, `csv`, `caption`.
     """
     from mlscaling.files import write_text

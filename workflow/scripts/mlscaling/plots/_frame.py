@@ -99,8 +99,8 @@ def framed(
     return figure, figure.subplots(*grid, squeeze=False).flatten()
 
 
-def empty_figure(title: str, *, context: Context, runs: pd.DataFrame) -> Figure:
-    """The figure of a study that has nothing to draw yet: says so, and what became of its runs."""
+def empty_figure(title: str, *, context: Context, runs: pd.DataFrame, words: str = "") -> Figure:
+    """The figure of a study that has nothing to draw yet: says so, in `words` if given, and what became of its runs."""
     figure, (axes,) = framed(title, context=context, body_height=2.0)
     axes.set(xticks=[], yticks=[], facecolor=STRIP)
     axes.spines[:].set_visible(False)
@@ -108,8 +108,8 @@ def empty_figure(title: str, *, context: Context, runs: pd.DataFrame) -> Figure:
     states = [f"{counts[status]} {status}" for status in RUN_STATUS if status in counts]
     planned = f"{len(runs)} planned runs: {wording.joined(states)}" if len(runs) else "no planned runs"
     text: dict[str, Any] = {"ha": "center", "va": "center", "transform": axes.transAxes}
-    words = "no point has a score yet" if counts.get("success") else "no converged run yet"
-    axes.text(0.5, 0.58, words, fontsize=FONT_POINTS + 3, **text)
+    default = "no point has a score yet" if counts.get("success") else "no converged run yet"
+    axes.text(0.5, 0.58, words or default, fontsize=FONT_POINTS + 3, **text)
     axes.text(0.5, 0.4, planned, color=GREY, **text)
     return figure
 
