@@ -7,7 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from mlscaling.slurm import geometry
-from mlscaling.spec import Point, ScaleSpec, System, WorkloadSpec
+from mlscaling.spec import Point, ScaleSpec, WorkloadSpec
+from mlscaling.systems import System
 from snakemake_executor_plugin_slurm.submit_string import get_submit_command
 from snakemake_executor_plugin_slurm.utils import set_gres_string
 

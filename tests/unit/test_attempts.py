@@ -18,7 +18,8 @@ from mlscaling.attempt_folders import given_up, read_attempts
 from mlscaling.attempts import Paths, run_training, run_trainings
 from mlscaling.datasets.preparation import checksums, contents
 from mlscaling.seeds import spec_of_run
-from mlscaling.spec import RunSpec, System
+from mlscaling.spec import RunSpec
+from mlscaling.systems import System
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "workflow" / "scripts"
 

@@ -15,7 +15,8 @@ from mlscaling.catalog import load_system
 from mlscaling.containers import ContainerRequest, Mount
 from mlscaling.jobs import Job
 from mlscaling.slurm import Node
-from mlscaling.spec import RunSpec, System
+from mlscaling.spec import RunSpec
+from mlscaling.systems import System
 from test_attempts import make_spec
 
 MOUNTS = [Mount(source="/raw data", target="/data", read_only=True), Mount(source="/out", target="/results")]

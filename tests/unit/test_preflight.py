@@ -18,7 +18,7 @@ from mlscaling.configuration import check_schema, load_schema
 from mlscaling.jobs import Job
 from mlscaling.preflight import Request, Settings
 from mlscaling.slurm import Node
-from mlscaling.spec import System
+from mlscaling.systems import System
 
 TRAIN = tiny_runs.SCRIPTS / "train.py"
 SYSTEM = System(

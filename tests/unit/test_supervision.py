@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from mlscaling.spec import System
 from mlscaling.supervision import supervise
+from mlscaling.systems import System
 
 PRELUDE = """
 import sys, time

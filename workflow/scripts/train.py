@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mlscaling.attempts import Paths
-    from mlscaling.spec import System
+    from mlscaling.systems import System
 
 CONFIG_DIR = Path(__file__).resolve().parents[2] / "config"
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from mlscaling.execution_options import graph_problem
-from mlscaling.spec import RunSpec, Scalar
+from mlscaling.spec import RunSpec
+from mlscaling.systems import Scalar
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 INITIAL_LOSS_SCALE = 2.0**16

@@ -31,8 +31,9 @@ from mlscaling.attempt_folders import (
 from mlscaling.failures import why_failed
 from mlscaling.files import write_json, write_text, written_beside
 from mlscaling.jobs import Job
-from mlscaling.spec import RunSpec, System
+from mlscaling.spec import RunSpec
 from mlscaling.supervision import supervise
+from mlscaling.systems import System
 from mlscaling.whereabouts import said_by_ranks
 
 STEPS: tuple[Callable[[Job], str], ...] = (

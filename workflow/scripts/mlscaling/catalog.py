@@ -14,7 +14,8 @@ from mlscaling.datasets.preparation import NOT_FORMATS
 from mlscaling.evaluation_interval import EvaluationInterval
 from mlscaling.legal_names import unknown_names
 from mlscaling.rcp_hyperparameters import records_of_rcps
-from mlscaling.spec import DatasetSpec, Round, Scalar, ScaleSpec, System, WorkloadSpec, with_tuples
+from mlscaling.spec import DatasetSpec, Round, ScaleSpec, WorkloadSpec, with_tuples
+from mlscaling.systems import Scalar, System
 
 LIBRARY = Path(__file__).resolve().parent
 

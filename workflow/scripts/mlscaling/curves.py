@@ -10,7 +10,8 @@ from typing import Any
 from mlscaling.catalog import can_train, load_system, load_workload
 from mlscaling.configuration import Problem
 from mlscaling.execution_options import graph_problem
-from mlscaling.spec import Point, Published, Round, System, WorkloadSpec
+from mlscaling.spec import Point, Published, Round, WorkloadSpec
+from mlscaling.systems import System
 from mlscaling.workload_source import declared
 
 BATCH_POLICIES = ("strong", "weak", "explicit")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mlscaling.spec import Scalar
+from mlscaling.systems import Scalar
 
 
 def execution_options(study: Mapping[str, Any]) -> dict[str, Scalar]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from mlscaling.containers import EXECUTABLES, image_identity, is_pinned, mount_of
-from mlscaling.spec import System
 from mlscaling.study import Study
+from mlscaling.systems import System
 
 _BLOCK = 8 << 20
 

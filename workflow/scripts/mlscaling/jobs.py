@@ -17,7 +17,8 @@ from typing import Any
 
 from mlscaling import containers, launchers, slurm, vendor
 from mlscaling.containers import ContainerRequest, Mount, mount_of
-from mlscaling.spec import RunSpec, System
+from mlscaling.spec import RunSpec
+from mlscaling.systems import System
 
 OUTPUT = "output"
 """Folder in an attempt's for whatever a vendor's command writes."""

@@ -19,8 +19,8 @@ from mlscaling import jobs, network
 from mlscaling.failures import why_failed
 from mlscaling.files import read_json, write_json
 from mlscaling.jobs import Job
-from mlscaling.spec import System
 from mlscaling.supervision import supervise
+from mlscaling.systems import System
 from mlscaling.whereabouts import said_by_ranks
 
 REPORT, LOG, REQUEST = "preflight.json", "preflight.log", "preflight_request.json"
@@ -67,15 +67,16 @@ class Request:
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 
 
-def is_wanted(system: System) -> bool:
-    """Whether trainings on this system have a preflight."""
+def is_wanted(system: System, *, ours: bool = True) -> bool:
+    """Whether trainings on this system have a preflight; beside a vendor's command only if that is said, since it needs
+    this workflow's Python packages on the nodes."""
     when = Settings(**system.preflight).when  # type: ignore[arg-type]
-    return when == "always" or (when == "auto" and system.launcher != "local")
+    return when == "always" or (when == "auto" and ours and system.launcher != "local")
 
 
 def preflight(job: Job) -> str:
     """Check the job's nodes; nothing, or `<failure class>: <message>` if the training must not begin."""
-    if not is_wanted(job.system):
+    if not is_wanted(job.system, ours=not job.spec.command):
         return ""
     settings = Settings(**job.system.preflight)  # type: ignore[arg-type]
     write_json(dataclasses.asdict(request_of(job, settings)), job.folder / REQUEST)
@@ -85,7 +86,7 @@ def preflight(job: Job) -> str:
         jobs.on_ranks(job, "preflight", f"--spec={job.spec_file.resolve()}", *files),
         output=job.folder / LOG,
         progress=job.folder / REPORT,
-        system=dataclasses.replace(job.system, time_limit_min=limit_min, silence_limit_min=limit_min),
+        system=dataclasses.replace(job.system, startup_limit_min=limit_min),
     )
     if ended_by and not ended_by.startswith("timeout"):
         return ended_by

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mlscaling.mlperf.rcp_records import OFFICIAL, RcpRecord, load_rcps
-from mlscaling.spec import Scalar
+from mlscaling.systems import Scalar
 
 
 def records_of_rcps(

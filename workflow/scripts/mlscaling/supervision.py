@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mlscaling.emulation import die_with_parent
-from mlscaling.spec import System
+from mlscaling.systems import System
 
 _KEY = re.compile(rb':::MLLOG .*?"key": *"([^"]+)"')
 

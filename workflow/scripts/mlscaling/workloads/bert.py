@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mlscaling import schedules
-from mlscaling.spec import Scalar, Value
+from mlscaling.spec import Value
+from mlscaling.systems import Scalar
 from mlscaling.workloads.base import Batch, Request, Workload
 
 NORM_EPSILON = 1e-12

@@ -20,7 +20,8 @@ from torch.nn import functional
 from torchvision.models.resnet import Bottleneck, ResNet
 
 from mlscaling import schedules
-from mlscaling.spec import RunSpec, Scalar
+from mlscaling.spec import RunSpec
+from mlscaling.systems import Scalar
 from mlscaling.workloads.base import Batch, Request, Workload
 
 MEAN = (0.485, 0.456, 0.406)

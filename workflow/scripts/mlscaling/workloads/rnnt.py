@@ -21,7 +21,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from mlscaling import schedules
 from mlscaling.acoustics import Features, Masks, stretched
 from mlscaling.datasets.librispeech import PARTS, TOKENIZER
-from mlscaling.spec import RunSpec, Scalar
+from mlscaling.spec import RunSpec
+from mlscaling.systems import Scalar
 from mlscaling.transducer import LOSSES, Transducer
 from mlscaling.workloads.base import Batch, Evaluation, Request, Workload
 
