@@ -28,7 +28,8 @@ time_limit_min: 10
 silence_limit_min: 5
 """
 VENDOR = (
-    "  - {{workload: resnet_vendor, system: {system}, nodes: {nodes}, weak: {{local_batch_size: 16}}, runs: {runs}}}"
+    "  - {{workload: resnet_vendor, system: {system}, nodes: {nodes}, weak: {{local_batch_size: 16}}, runs: {runs},"
+    " allocation: point}}"
 )
 
 
@@ -53,7 +54,7 @@ def study(prepared: SlurmStudy, image: Path, tmp_path_factory: pytest.TempPathFa
     shutil.copy(EXAMPLE / "run_and_time.py", program)
     curves = [
         curve(nodes=[2], runs=1, system="contained"),
-        VENDOR.format(system="test_cluster", nodes=[1, 2, 4], runs=1),
+        VENDOR.format(system="test_cluster", nodes=[1, 2, 4], runs=2),
         VENDOR.format(system="no_such_mount", nodes=[2], runs=1),
     ]
     made = prepared.copy(tmp_path_factory.mktemp("slurm") / "containers", study=STUDY.format(curves="\n".join(curves)))

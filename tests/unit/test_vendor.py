@@ -6,11 +6,12 @@ import dataclasses
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from mlscaling import images, jobs, vendor
-from mlscaling.attempts import Paths, run_training
+from mlscaling.attempts import Paths, run_training, run_trainings
 from mlscaling.catalog import load_system, load_workload
 from mlscaling.datasets import external
 from mlscaling.mlperf.parse import summarize
@@ -20,6 +21,7 @@ from test_attempts import make_spec
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "vendor_example"
 CONFIG = Path(__file__).resolve().parents[2] / "config"
+SCRIPT = Path(jobs.__file__).resolve().parents[1] / "train.py"
 SYSTEM = """\
 title: emulated
 accelerator: CPU core
@@ -73,32 +75,38 @@ def test_our_own_runs_have_no_command_in_their_spec() -> None:
     assert "command" not in json.loads(make_spec().to_json())
 
 
-@pytest.mark.training
-@pytest.mark.parametrize(("fault", "status"), [("", 0), ("no_stop", 1)])
-def test_a_vendors_run_from_launch_to_published_log(config_dir: Path, tmp_path: Path, fault: str, status: int) -> None:
+@pytest.fixture
+def places(config_dir: Path, tmp_path: Path) -> Callable[..., tuple[RunSpec, Paths]]:
+    """Makes spec and paths of a run, whose program ends as `fault` says."""
     raw, data = tmp_path / "raw", tmp_path / "data"
     for folder in (raw, data):
         folder.mkdir()
     (raw / "train.rec").write_text("records")
     external.prepare(DatasetSpec(name="d", title="d", format="external"), raw_dir=raw, out_dir=data, num_processes=1)
-    spec = spec_of(config_dir)
-    program = [sys.executable, *spec.command["program"][1:]]
-    environment = {**spec.command["environment"], "FAULT": fault}
-    spec = dataclasses.replace(spec, command={**spec.command, "program": program, "environment": environment})
+
+    def of_run(run: int = 0, fault: str = "") -> tuple[RunSpec, Paths]:
+        spec = spec_of(config_dir)
+        program = [sys.executable, *spec.command["program"][1:]]
+        environment = {**spec.command["environment"], "FAULT": fault}
+        command = {**spec.command, "program": program, "environment": environment}
+        paths = Paths(
+            attempts_dir=tmp_path / f"attempts/run_{run}", log=tmp_path / f"result_{run}.txt",
+            record=tmp_path / f"run_{run}.json", train_script=SCRIPT, data_dir=data,
+        )  # fmt: skip
+        return dataclasses.replace(spec, command=command, run=run), paths
+
+    return of_run
+
+
+def attempts_of(paths: Paths) -> list[dict[str, object]]:
+    return [json.loads(path.read_text()) for path in sorted(paths.attempts_dir.glob("attempt_*/attempt.json"))]
+
+
+@pytest.mark.training
+def test_a_vendors_run_from_launch_to_published_log(config_dir: Path, places) -> None:
+    spec, paths = places()
     system, _ = load_system("emulated", config_dir=config_dir)
-    assert system is not None
-    script = Path(jobs.__file__).resolve().parents[1] / "train.py"
-    paths = Paths(
-        attempts_dir=tmp_path / "attempts/run_0", log=tmp_path / "result_0.txt", record=tmp_path / "run_0.json",
-        train_script=script, data_dir=data,
-    )  # fmt: skip
-    assert run_training(spec, system, paths) == status
-    attempt = json.loads((tmp_path / "attempts/run_0/attempt_0/attempt.json").read_text())
-    assert paths.log.exists() == (status == 0)
-    if fault:  # ended with status 0, and is no run all the same
-        assert (attempt["status"], attempt["exit_status"]) == ("failed", 0)
-        assert "no run_stop" in attempt["message"]
-        return
+    assert run_training(spec, system, paths) == 0
     summary = summarize(paths.log)
     assert (summary.status, summary.global_batch_size) == ("success", 32)
     assert f'"key": "seed", "value": {spec.seed},' in paths.log.read_text()
@@ -106,6 +114,43 @@ def test_a_vendors_run_from_launch_to_published_log(config_dir: Path, tmp_path: 
     assert all(line.startswith(":::MLLOG {") for line in lines)
     assert sum('"submission_benchmark"' in line for line in lines) == 2  # each node's header
     assert sum('"init_start"' in line for line in lines) == 4  # each rank's
+
+
+@pytest.mark.training
+def test_one_launch_makes_the_runs_that_its_job_needs(config_dir: Path, places) -> None:
+    system, _ = load_system("emulated", config_dir=config_dir)
+    runs = [places(run) for run in range(3)]
+    assert run_trainings(runs, system) == 0
+    starts = [next(line for line in paths.log.read_text().splitlines() if '"run_start"' in line) for _, paths in runs]
+    assert len(set(starts)) == 3
+    assert [paths.log.read_text().count('"run_stop"') for _, paths in runs] == [1, 1, 1]
+    assert [len(attempts_of(paths)) for _, paths in runs] == [1, 1, 1]
+    launched = [(paths.attempts_dir / "attempt_0/command.json").exists() for _, paths in runs]
+    assert launched == [True, False, False]
+    before = [paths.log.read_text() for _, paths in runs]
+    assert run_trainings(runs, system) == 0  # published again, not launched again
+    assert [paths.log.read_text() for _, paths in runs] == before
+    assert [len(attempts_of(paths)) for _, paths in runs] == [1, 1, 1]
+
+
+@pytest.mark.training
+@pytest.mark.parametrize(
+    ("fault", "messages"),
+    [
+        ("no_stop", ["no run_stop", "which failed", "which failed"]),  # ends with status 0, and is no run all the same
+        ("one_trial", ["", "made 1 of 3 runs", "made 1 of 3 runs"]),
+    ],
+)
+def test_a_launch_that_leaves_runs_out(config_dir: Path, places, fault: str, messages: list[str]) -> None:
+    system, _ = load_system("emulated", config_dir=config_dir)
+    runs = [places(run, fault) for run in range(3)]
+    assert run_trainings(runs, system) == 1
+    for (_, paths), message in zip(runs, messages, strict=True):
+        (attempt,) = attempts_of(paths)
+        assert paths.log.exists() == (not message)
+        assert attempt["status"] == ("failed" if message else "completed")
+        assert attempt["exit_status"] == 0
+        assert message in attempt["message"]
 
 
 def test_lines_among_what_ranks_print(tmp_path: Path) -> None:
@@ -142,7 +187,7 @@ def test_trials_of_one_launch(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_command(config_dir: Path, change: str, key: str, message: str) -> None:
     path = config_dir / "workloads/resnet_vendor.yaml"
     path.write_text(path.read_text().replace("  preset: nvidia\n", change))
-    workload, problems = load_workload("resnet_vendor", config_dir=config_dir, file="s", key="k")
+    workload, problems = load_workload("resnet_vendor", config_dir=config_dir, file="s", key="k", ruleset="1.1.0")
     assert workload is None
     assert problems[0].key == key
     assert message in problems[0].message
@@ -160,7 +205,7 @@ def test_implementation_and_command_go_together(config_dir: Path) -> None:
         ),
     ):
         path.write_text(text.replace(old, new))
-        _, problems = load_workload("resnet_vendor", config_dir=config_dir, file="s", key="k")
+        _, problems = load_workload("resnet_vendor", config_dir=config_dir, file="s", key="k", ruleset="1.1.0")
         assert message in problems[0].message
 
 

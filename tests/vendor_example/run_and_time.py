@@ -111,7 +111,7 @@ def main():
     if os.environ.get("FAULT") == "no_stop":
         header()
         return
-    for number in range(1, NEXP + 1):
+    for number in range(1, 2 if os.environ.get("FAULT") == "one_trial" else NEXP + 1):
         trial(number)
 
 

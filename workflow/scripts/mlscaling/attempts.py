@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mlscaling import capture, container_check, jobs, page_cache, preflight, provenance, slurm, staging, vendor
+from mlscaling import capture, container_check, jobs, page_cache, preflight, provenance, slurm, staging, trials, vendor
 from mlscaling.attempt_folders import (
     Attempt,
+    attempt_folders,
     close_abandoned,
     completed_as_planned,
     completed_for_another,
@@ -34,6 +35,7 @@ from mlscaling.jobs import Job
 from mlscaling.spec import RunSpec
 from mlscaling.supervision import supervise
 from mlscaling.systems import System
+from mlscaling.trials import Launch
 from mlscaling.whereabouts import said_by_ranks
 
 STEPS: tuple[Callable[[Job], str], ...] = (
@@ -45,6 +47,8 @@ STEPS: tuple[Callable[[Job], str], ...] = (
 )
 """What happens on the nodes before the training. A step returns nothing, or `<failure class>: <message>`, which ends
 the attempt; it leaves its evidence in the attempt's folder."""
+ALONE = Launch()
+"""One launch for one run."""
 INTERRUPTED = 130
 """Exit status of an interrupted command, as a shell gives it."""
 
@@ -77,16 +81,24 @@ def run_trainings(runs: Sequence[tuple[RunSpec, Paths]], system: System) -> int:
     A failed run does not stop the others. A run that completed before is published again, not trained again: snakemake
     removes the outputs of all runs when one of them is missing.
     """
-    status = 0
-    for spec, paths in runs:
-        of_run = run_training(spec, system, paths, publish_again=True)
+    status, launch = 0, Launch()
+    for place, (spec, paths) in enumerate(runs):
+        if spec.command.get("trials") == "all" and launch.folder is None:
+            left = [run for run, of in runs[place:] if not completed_as_planned(of.attempts_dir, spec=run)]
+            launch = Launch(trials=len(left))
+        before = len(attempt_folders(paths.attempts_dir))
+        of_run = run_training(spec, system, paths, publish_again=True, launch=launch)
         if of_run == INTERRUPTED:
             return of_run
         status = status or of_run
+        if launch.trials > 1 and len(folders := attempt_folders(paths.attempts_dir)) > before:
+            launch = dataclasses.replace(launch, number=launch.number + 1, folder=launch.folder or folders[-1])
     return status
 
 
-def run_training(spec: RunSpec, system: System, paths: Paths, *, publish_again: bool = False) -> int:
+def run_training(
+    spec: RunSpec, system: System, paths: Paths, *, publish_again: bool = False, launch: Launch = ALONE
+) -> int:
     """Make one attempt at a run; returns the exit status of the whole command.
 
     0: the log and the record are published, whether the target was reached or not. Otherwise the attempt's folder says
@@ -94,6 +106,7 @@ def run_training(spec: RunSpec, system: System, paths: Paths, *, publish_again: 
 
     Args:
         publish_again: publish an attempt that completed with this spec, whoever got its result before.
+        launch: the part of this run in a launch that makes several.
     """
     if not paths.data_dir.is_dir():
         message = f"mlscaling data error: {paths.data_dir} is missing though its manifest exists; prepare it again:"
@@ -109,13 +122,13 @@ def run_training(spec: RunSpec, system: System, paths: Paths, *, publish_again: 
             print(f"run {spec.run}: {done.name} was completed for another process; publishing it", file=sys.stderr)
             return _publish(done, spec=spec, system=system, paths=paths)
         folder = next_folder(paths.attempts_dir)
-        return _attempt(folder, spec=spec, system=system, paths=paths)
+        return _attempt(folder, spec=spec, system=system, paths=paths, launch=launch)
 
 
 # --- one attempt ------------------------------------------------------------------------------------------------------
 
 
-def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> int:
+def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths, launch: Launch) -> int:
     attempt = Attempt(
         run=spec.run,
         attempt=int(folder.name.removeprefix("attempt_")),
@@ -145,8 +158,9 @@ def _attempt(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
             image=json.loads(paths.image.read_text(encoding="utf-8")) if paths.image else {},
             data_dir=paths.data_dir,
             manifest=paths.manifest,
+            trials=launch.trials,
         )
-        status, ended_by = _run_job(job)
+        status, ended_by = trials.take_part(folder, launch) if launch.folder else _run_job(job)
     except ValueError as error:
         (folder / "ranks.log").touch()
         status, ended_by = 1, f"config: {error}"
@@ -183,6 +197,7 @@ def _run_job(job: Job) -> tuple[int, str]:
     ended = supervise(command, output=output, progress=progress, system=job.system, started=started)
     if job.spec.command:
         vendor.collect_log([*before, output], log)
+        trials.keep_trials(job.folder, trials=job.trials)
     return ended
 
 

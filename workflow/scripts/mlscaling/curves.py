@@ -192,7 +192,7 @@ def _problems_of_point(curve: Curve, point: Point, *, key: str) -> list[Problem]
 
 
 def _problem_of_graphs(curve: Curve, point: Point) -> list[Problem]:
-    if point.published is not None:
+    if point.published is not None or point.workload.command is not None:
         return []
     message = graph_problem(
         {"cuda_graphs": curve.study["cuda_graphs"]},

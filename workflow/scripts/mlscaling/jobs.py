@@ -46,6 +46,8 @@ class Job:
     """Manifest of the prepared data."""
     image: Mapping[str, Any] = field(default_factory=dict)
     """Record of the container image (`images.prepare_image`); empty without one."""
+    trials: int = 1
+    """Runs that this launch makes."""
 
     @property
     def spec_file(self) -> Path:
@@ -105,7 +107,8 @@ def mounts_of(job: Job) -> list[Mount]:
 
 
 def _fields(job: Job) -> dict[str, str]:
-    return vendor.fields_of(job.spec, log_dir=(job.folder / OUTPUT).resolve(), image=job.image_name)
+    log_dir = (job.folder / OUTPUT).resolve()
+    return vendor.fields_of(job.spec, log_dir=log_dir, image=job.image_name, trials=job.trials)
 
 
 def before(job: Job) -> list[list[str]]:

@@ -106,6 +106,8 @@ class CommandSpec:
     """Programs that each node runs before, in this order, e.g. to print the submission header."""
     start: str = "ranks"
     """`ranks`: once for each rank; `nodes`: once on each node; `once`: on the first node, and it starts the others."""
+    trials: str = "one"
+    """`one`: a launch makes one run; `all`: all runs of its job, where a job makes all runs of a point."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables by which geometry, seed, batch size and folders reach it, its preset's among them."""
 

@@ -150,20 +150,19 @@ def _submitter(key: str, point: Point) -> dict[str, str]:
 
 def expected_log(study: Study, point: Point, *, run: int) -> dict[str, Any]:
     """What a log of this run must say of itself; the compliance check compares."""
-    if point.published is not None or point.workload.command is not None:  # their own names of platform and seed
-        return {
-            "benchmark": point.workload.mlperf_benchmark,
-            "global_batch_size": point.global_batch_size,
-            "accelerators": point.accelerators,
-        }
-    return {
+    common = {
         "benchmark": point.workload.mlperf_benchmark,
+        "global_batch_size": point.global_batch_size,
+        "accelerators": point.accelerators,
+    }
+    if point.published is not None or point.workload.command is not None:  # their own names of platform and seed
+        return common
+    return {
+        **common,
         "division": study.round.division,
         "platform": point.system.name,
         **_submitter("organization", point),
-        "global_batch_size": point.global_batch_size,
         "local_batch_size": point.local_batch_size,
-        "accelerators": point.accelerators,
         "gradient_accumulation_steps": point.gradient_accumulation_steps,
         "seed": run_seed(point, run=run),
     }
