@@ -21,7 +21,7 @@ from mlscaling.registry import module_by_name
 from mlscaling.spec import DatasetSpec
 
 RECORD = "prepared.json"
-NOT_FORMATS = ("preparation", "pretraining", "raw", "tars")
+NOT_FORMATS = ("preparation", "pretraining", "raw", "tars", "tf_checkpoint")
 
 
 def prepare_dataset(
