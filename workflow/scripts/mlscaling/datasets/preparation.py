@@ -22,7 +22,7 @@ from mlscaling.prepared_files import LIST, RECORD, data_files, write_list
 from mlscaling.registry import module_by_name
 from mlscaling.spec import DatasetSpec
 
-NOT_FORMATS = ("preparation", "pretraining", "raw", "tars")
+NOT_FORMATS = ("preparation", "pretraining", "raw", "tars", "tf_checkpoint")
 
 
 def prepare_dataset(

@@ -1,8 +1,9 @@
 """Wikipedia articles → masked-LM and next-sentence examples as HDF5 shards, with the keys of NVIDIA's MLPerf BERT.
 
-Raw layout: a tar of the `text/AA/wiki_00` files that WikiExtractor writes, and MLPerf's `vocab.txt`; where there is no
-vocabulary one is trained. Examples are made as in the reference's `create_pretraining_data.py`: sentence pairs filled
-up to the sequence length, half of them with a random second part, 15 % of the tokens masked once and for all.
+Raw layout: a tar of the `text/AA/wiki_00` files that WikiExtractor writes, MLPerf's `vocab.txt`, and the TensorFlow
+checkpoint that its BERT starts from; where there is no vocabulary one is trained. Examples are made as in the
+reference's `create_pretraining_data.py`: sentence pairs filled up to the sequence length, half of them with a random
+second part, 15 % of the tokens masked once and for all.
 
 Departures from the reference, which uses NLTK's sentences and a list of held-out titles: sentences end by a rule, and
 articles are held out by a hash of their identifier, so that no further data is needed.
@@ -23,12 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from mlscaling.datasets import tars
+from mlscaling.datasets import tars, tf_checkpoint
 from mlscaling.datasets.pretraining import DTYPES, Example, Limits, Vocabulary, examples
+from mlscaling.reference_weights import write_weights
 from mlscaling.spec import DatasetSpec
 
 TEXT = "text.tar"
 VOCABULARY = "vocab.txt"
+CHECKPOINT = "initial_checkpoint.hdf5"
+"""Prepared weights under TensorFlow's names."""
 PACKAGES = ("h5py", "tokenizers")
 SPLITS = ("train", "eval")
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -71,6 +75,7 @@ def prepare(spec: DatasetSpec, *, raw_dir: Path, out_dir: Path, num_processes: i
         ValueError: for a truncated archive or one with too few articles, naming it.
     """
     make_vocabulary(spec, raw_dir=raw_dir, out_dir=out_dir)
+    convert_checkpoint(spec, raw_dir=raw_dir, out_dir=out_dir)
     num_shards = int(spec.options["num_shards"])
     shards = [Shard(spec=spec, raw_dir=raw_dir, out_dir=out_dir, number=number) for number in range(num_shards)]
     todo = [shard for shard in shards if not all(shard_path(out_dir, split, shard.number).exists() for split in SPLITS)]
@@ -96,6 +101,18 @@ def make_vocabulary(spec: DatasetSpec, *, raw_dir: Path, out_dir: Path) -> None:
         words = trained_vocabulary(sentences, size=int(spec.options["vocab_size"]))
         partial.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
     os.replace(partial, target)
+
+
+def convert_checkpoint(spec: DatasetSpec, *, raw_dir: Path, out_dir: Path) -> None:
+    """Keep the weights of the checkpoint that `initial_checkpoint` names, without the state of its optimiser.
+
+    Raises:
+        ValueError: for a checkpoint that is damaged, naming the file.
+    """
+    name = str(spec.options.get("initial_checkpoint", ""))
+    if name and not (out_dir / CHECKPOINT).exists():
+        found = tf_checkpoint.variables(raw_dir / name)
+        write_weights(out_dir / CHECKPOINT, tf_checkpoint.without_slots(found))
 
 
 def trained_vocabulary(sentences: Sequence[str], *, size: int) -> list[str]:

@@ -1,8 +1,8 @@
 """BERT pre-training on Wikipedia: masked-LM and next-sentence losses, LAMB, masked-LM accuracy (MLPerf `bert`).
 
 Rules: `closed_bert.yaml` of mlperf_logging and the reference (mlcommons/training, language_model/tensorflow/bert). The
-full scale is BERT-large; the tiny scale is smaller in every dimension and begins from position embeddings in the form
-of sinusoids, which a short training does not learn by itself.
+full scale is BERT-large and starts from the reference's checkpoint after phase 1; the tiny scale is smaller in every
+dimension and begins from position embeddings in the form of sinusoids, which a short training does not learn by itself.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mlscaling import schedules
+from mlscaling.reference_weights import load_weights
 from mlscaling.spec import Value
 from mlscaling.systems import Scalar
 from mlscaling.workloads.base import Batch, Request, Workload
@@ -31,7 +32,7 @@ HELD_BYTES = 1 << 28
 
 
 class Bert(nn.Module):
-    """Encoder with tied masked-LM head and next-sentence head; post-norm and GELU as in the reference."""
+    """Encoder with tied masked-LM head and next-sentence head; post-norm as in the reference, whose GELU is by tanh."""
 
     def __init__(self, sizes: Mapping[str, Any]) -> None:
         super().__init__()
@@ -148,11 +149,17 @@ class BertWorkload(Workload):
         "dropout": 0.1,
         "initializer_range": 0.02,
         "sinusoidal_positions": False,
+        "initial_checkpoint": "",
     }
 
     def model(self) -> nn.Module:
         """A newly initialised BERT."""
         return Bert(self.sizes)
+
+    def load_initial_weights(self, model: nn.Module) -> None:
+        """Those of the reference's checkpoint, which the preparation put beside the data; none at the tiny scale."""
+        if name := str(self.sizes["initial_checkpoint"]):
+            load_weights(model, Path(self.spec.data_dir) / name, names=tensorflow_names)
 
     def synthetic_batch(self, num_samples: int) -> Batch:
         """Random tokens of the longest sequences, as the shards pad theirs to."""
