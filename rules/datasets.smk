@@ -18,6 +18,7 @@ rule prepare_dataset:
         "results/datasets/{dataset}/benchmark.tsv"
     conda:
         "../envs/train.yaml"
+    threads: 8
     resources:
         mem_mb=2000,
         runtime=720,
@@ -31,6 +32,6 @@ rule prepare_dataset:
         "Preparing dataset {wildcards.dataset} in {params.data_dir}."
     shell:
         "python workflow/scripts/prepare_dataset.py --dataset-spec {params.spec:q} --raw-dir {params.raw_dir:q}"
-        " --data-dir {params.data_dir:q} --manifest {output.manifest:q} > {log:q} 2>&1"
+        " --data-dir {params.data_dir:q} --manifest {output.manifest:q} --num-processes {threads} > {log:q} 2>&1"
         " && echo {params.data_dir:q} > {output.data_dir:q}"
         " || {{ tail -n 20 {log:q} >&2; exit 1; }}"

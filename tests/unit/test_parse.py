@@ -289,9 +289,11 @@ def test_series_is_no_setting(tmp_path: Path) -> None:
         line("current_lr", 0.1),
         line("opt_x", 3),
         line("opt_x", 3),
+        line("opt_falls", [40, 50]),
+        line("opt_falls", [40, 50]),
     ]
     summary = summarize(written(tmp_path, log_bytes(lines)))
-    assert summary.hyperparameters == {"opt_x": 3}
+    assert summary.hyperparameters == {"opt_x": 3, "opt_falls": "[40, 50]"}
 
 
 def test_findings_name_the_physical_line(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ nodes print the submission header eight times; minigo logs evaluations with time
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping
@@ -138,8 +139,8 @@ class _Collector:
             self._eval_started = NAN
 
     def _add_setting(self, event: Event) -> None:
-        """Keep a scalar as a setting until a second value shows that it is a series."""
-        key, value = event.key, event.value
+        """Keep a scalar, or a list as its JSON, as a setting until a second value shows that it is a series."""
+        key, value = event.key, json.dumps(event.value) if isinstance(event.value, list) else event.value
         if not isinstance(value, bool | int | float | str):
             return
         known = self._settings.setdefault(key, value)

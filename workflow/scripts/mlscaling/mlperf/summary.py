@@ -51,7 +51,7 @@ class RunSummary:
     global_batch_size: float = NAN
     """Samples per optimiser step."""
     hyperparameters: Mapping[str, Setting] = field(default_factory=dict)
-    """Every scalar setting that keeps one value through the log, by its MLLOG name."""
+    """Every setting that keeps one value through the log, by its MLLOG name; a list as its JSON."""
     run_start_ms: float = NAN
     """Time of the first `run_start`."""
     run_stop_ms: float = NAN
