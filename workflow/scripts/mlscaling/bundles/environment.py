@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import platform
 import re
 import subprocess
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,13 +20,14 @@ MAKERS: Final = ("python", "numpy", "pandas", "scipy", "matplotlib", "seaborn", 
 _LOCKS: Final = ("constraints.txt", "workflow.txt", "train.txt")
 
 
+@cache
 def packages() -> dict[str, str]:
     """Every installed distribution and Python itself, by normalised name."""
-    found = {
-        re.sub(r"[-_.]+", "-", distribution.metadata["Name"]).lower(): distribution.version
-        for distribution in importlib.metadata.distributions()
-        if distribution.metadata["Name"]
-    }
+    found = {}
+    for distribution in importlib.metadata.distributions():
+        about = distribution.metadata
+        if about["Name"]:
+            found[re.sub(r"[-_.]+", "-", about["Name"]).lower()] = str(about["Version"])
     return {"python": platform.python_version(), **dict(sorted(found.items()))}
 
 
@@ -36,6 +39,15 @@ def machine() -> str:
 def makers(versions: Mapping[str, Any]) -> dict[str, str]:
     """Of all packages, those that make what a bundle holds."""
     return {name: str(versions[name]) for name in MAKERS if name in versions}
+
+
+def makers_here() -> dict[str, str]:
+    """The same of this process, and the machine."""
+    found = {"python": platform.python_version(), "machine": machine()}
+    for name in MAKERS[1:]:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def files_of(checkout: Path) -> dict[str, bytes]:

@@ -64,6 +64,7 @@ def pseudonyms_for(found: Iterable[Identity], *, vocabulary: Iterable[str]) -> P
         found: what is to be replaced.
         vocabulary: words of the study, which are replaced only where their place says that they name somebody.
     """
+    found = set(found)
     words = {word.lower() for word in vocabulary} | WORDS
     by_kind = {kind: {item.text for item in found if item.kind == kind} for kind in KINDS}
     domains = {domain for host in by_kind["host"] if "." in (domain := host.partition(".")[2])}

@@ -13,7 +13,7 @@ from typing import Final
 
 PATTERNS: Final[Mapping[str, str]] = {
     "an AWS access key": r"\b(?:AKIA|ASIA|AGPA|AIDA|AROA|ANPA|ANVA)[A-Z0-9]{16}\b",
-    "an AWS secret key": r"(?i:aws_?secret_?access_?key)[\"']?\s*[:=]\s*[\"']?[A-Za-z0-9/+]{40}\b",
+    "an AWS secret key": r"(?i:aws_?secret_?access_?key)[\"']?\s*[:=]\s*[\"']?[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+])",
     "a GitHub token": r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{22,})",
     "a GitLab token": r"\bgl(?:pat|rt|dt|cbt)-[A-Za-z0-9_-]{20,}",
     "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}\b",

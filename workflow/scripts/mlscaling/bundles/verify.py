@@ -21,10 +21,12 @@ from mlscaling.bundles.description import read_manifest
 from mlscaling.bundles.evidence_checks import check_evidence, notes_on_evidence
 from mlscaling.bundles.reading import opened
 from mlscaling.files import read_json
+from mlscaling.mlperf import rounds
 from mlscaling.study import Study
 
 CHECKOUT: Final = Path(__file__).resolve().parents[4]
-MAX_PLANNED_RUNS: Final = 100_000
+MAX_PLANNED_RUNS: Final = 20_000
+MAX_CONFIG_BYTES: Final = 1 << 20
 """More than any study has; a hostile configuration must not keep a reader busy."""
 GROUPS: Final[Mapping[str, str]] = {
     "results/validation/": "verdicts",
@@ -111,7 +113,11 @@ def _guarded(result: Verification, file: str, step: Callable[[], Any]) -> Any:
 
 
 def _study_of(root: Path) -> Study:
+    if (size := (root / layout.CONFIG).stat().st_size) > MAX_CONFIG_BYTES:
+        raise ValueError(f"has {size:,} bytes; at most {MAX_CONFIG_BYTES:,} are read")
     config = read_json(root / layout.CONFIG)
+    if config["round"] not in rounds.rulesets():  # the official checkers load rules by this name
+        raise ValueError(f"round {config['round']!r} is unknown; legal: {', '.join(rounds.rulesets())}")
     planned = sum(len(curve["nodes"]) * int(curve["runs"]) for curve in config["curves"])
     if planned > MAX_PLANNED_RUNS:
         raise ValueError(f"plans {planned} runs; at most {MAX_PLANNED_RUNS} are read")
@@ -124,8 +130,7 @@ def _makers(root: Path) -> Makers:
         recorded = {**environment.makers(packages), "machine": str(code.get("machine"))}
     except (OSError, ValueError, AttributeError, TypeError):
         recorded = {}  # what is missing is named by `check_evidence`
-    here = {**environment.makers(environment.packages()), "machine": environment.machine()}
-    return Makers(recorded=recorded, here=here)
+    return Makers(recorded=recorded, here=environment.makers_here())
 
 
 def _check_hashes(root: Path, result: Verification) -> None:
