@@ -64,7 +64,7 @@ def draw(*, runs: pd.DataFrame, context: Context, **_: object) -> Figure:
             of_system = rows[rows["system"] == system]
             for (_, nodes, _, stopped), line in of_system.groupby(LINE):
                 _draw_line(axes, line, look=_look(int(nodes), counts=counts, hollow=stopped))
-            _frame_axes(axes, of_system)
+            _frame_axes(axes, of_system, of_all=rows)
             if len(systems) > 1:
                 axes.set_title(system, loc="left", weight="bold")
         return figure
@@ -103,15 +103,16 @@ def _draw_line(axes: Axes, line: pd.DataFrame, *, look: dict[str, Any]) -> None:
     axes.plot(sizes, line["bus_bandwidth_gb_per_s"], linewidth=1.4, zorder=3, **look)
 
 
-def _frame_axes(axes: Axes, rows: pd.DataFrame) -> None:
-    thresholds = rows["min_bus_bandwidth_gb_per_s"].dropna()
-    shown = [*rows["bus_bandwidth_gb_per_s_least"], *rows["bus_bandwidth_gb_per_s_greatest"], *thresholds]
+def _frame_axes(axes: Axes, rows: pd.DataFrame, *, of_all: pd.DataFrame) -> None:
+    """The same axes for all systems, so that they can be compared."""
+    ends = [of_all[f"bus_bandwidth_gb_per_s_{end}"] for end in ("least", "greatest")]
+    shown = pd.concat([*ends, of_all["min_bus_bandwidth_gb_per_s"].dropna()])
     style.decimal_log_axis(axes, shown, label="bus bandwidth, GB/s")
-    axes.set_ylim(min(shown) / 1.5, max(shown) * 1.5)
-    style.doubling_axis(axes.xaxis, rows["bytes"], label="message size", margin=0.6)
-    ticks = sorted(set(rows["bytes"]))
+    axes.set_ylim(shown.min() / 1.5, shown.max() * 1.5)
+    ticks = sorted(set(of_all["bytes"]))
+    style.doubling_axis(axes.xaxis, ticks, label="message size", margin=0.6)
     axes.set_xticks(ticks, [_size(value) for value in ticks])
-    for threshold in thresholds.unique():
+    for threshold in rows["min_bus_bandwidth_gb_per_s"].dropna().unique():
         axes.axhline(threshold, **THRESHOLD)
 
 
