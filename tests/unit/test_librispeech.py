@@ -90,7 +90,9 @@ def test_each_utterance_has_the_samples_and_words_of_its_archive(made) -> None:
     for split in ("train", "eval"):
         with h5py.File(folder / "data" / f"{split}.hdf5") as file:
             starts = [0, *file["token_ends"][:-1]]
-            for row, (part, start, length) in enumerate(zip(file["part"], file["start"], file["num_samples"], strict=True)):
+            for row, (part, start, length) in enumerate(
+                zip(file["part"], file["start"], file["num_samples"], strict=True)
+            ):
                 sound = np.fromfile(folder / "data" / f"{parts[part]}.pcm", "<i2")[start : start + length]
                 said[sound.tobytes()] = tokenizer.decode(file["tokens"][starts[row] : file["token_ends"][row]].tolist())
     found = 0
@@ -239,13 +241,15 @@ def test_a_wrong_checksum_is_named_with_expected_and_found(brought, tmp_path: Pa
     known = tiny_runs.dataset_spec("librispeech").raw[name]["md5"]
     found = raw.digests(tmp_path / "raw" / name, algorithms=["md5"])["md5"]
     spec = dataclasses.replace(brought, raw={**brought.raw, name: {"md5": known}})
-    with pytest.raises(ValueError, match=f"{name} is damaged.*expected md5 {known}, found {found}. Given out by: openslr.org"):
+    with pytest.raises(
+        ValueError, match=f"{name} is damaged.*expected md5 {known}, found {found}. Given out by: openslr.org"
+    ):
         prepare(spec, tmp_path)
 
 
 def test_too_few_utterances_and_too_little_space_are_said(brought, tmp_path: Path, monkeypatch) -> None:
     spec = dataclasses.replace(brought, options={**brought.options, "train_samples": 25})
-    with pytest.raises(ValueError, match="give 24 utterances for split 'train', but options.train_samples is 25"):
+    with pytest.raises(ValueError, match=r"give 24 utterances for split 'train', but options\.train_samples is 25"):
         prepare(spec, tmp_path)
     monkeypatch.setattr(librispeech.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))
     with pytest.raises(ValueError, match=r"has 0.0 GB free; train-clean-100, .*dev-clean need about 0.0 GB"):
@@ -289,7 +293,13 @@ def test_synthesisers_that_cannot_speak(tmp_path: Path, monkeypatch, options, me
 def test_espeak_speaks_where_it_is_installed(tmp_path: Path) -> None:
     if shutil.which("espeak-ng") is None:
         pytest.skip("espeak-ng is not installed")
-    options = {"synthesiser": "espeak-ng", "train_samples": 12, "eval_samples": 1, "train_speakers": 3, "eval_speakers": 1}
+    options = {
+        "synthesiser": "espeak-ng",
+        "train_samples": 12,
+        "eval_samples": 1,
+        "train_speakers": 3,
+        "eval_speakers": 1,
+    }
     spec = dataclasses.replace(miniature(options=options), counts={"train": 12, "eval": 1})
     assert prepare(spec, tmp_path)["options"]["synthesiser"] == "espeak-ng"
     with tarfile.open(tmp_path / "raw" / "dev-clean.tar.gz") as archive:

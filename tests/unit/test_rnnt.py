@@ -188,7 +188,9 @@ def test_greedy_decoding_of_a_batch_is_that_of_each_utterance(max_symbols: int) 
         model = transducer(seed=seed)
         features, lengths = 2 * torch.randn(5, 7, 6), torch.tensor([7, 1, 6, 3, 2])
         with torch.no_grad():
-            expected = [said_by(model, row, int(n), max_symbols=max_symbols) for row, n in zip(features, lengths, strict=True)]
+            expected = [
+                said_by(model, row, int(n), max_symbols=max_symbols) for row, n in zip(features, lengths, strict=True)
+            ]
         found = model.greedy(features, lengths, max_symbols=max_symbols)
         assert [[token for token in row if token != model.blank] for row in found.tolist()] == expected
         spoken |= {len(row) for row in expected}

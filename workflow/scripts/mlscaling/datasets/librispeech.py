@@ -21,8 +21,8 @@ import shutil
 import tarfile
 from collections import deque
 from collections.abc import Iterator, Set
-from contextlib import contextmanager
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
