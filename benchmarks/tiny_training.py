@@ -13,7 +13,11 @@ sys.path[:0] = [str(ROOT / "workflow" / "scripts"), str(ROOT / "tests" / "unit")
 import tiny_runs  # noqa: E402
 from mlscaling.spec import RunSpec  # noqa: E402
 
-WORKLOADS = {"resnet": ("imagenet_digits", 64), "bert": ("wikipedia_closed_world", 32)}
+WORKLOADS = {
+    "resnet": ("imagenet_digits", 64),
+    "bert": ("wikipedia_closed_world", 32),
+    "rnnt": ("librispeech_digits", 32),
+}
 """Workload → dataset and local batch size of the default study."""
 
 
@@ -34,7 +38,8 @@ def endless(workload: str, data_root: Path, *, nodes: int = 1, epochs: int = 3) 
         data_dir=tiny_runs.prepared(dataset, data_root),
         nodes=nodes,
         global_batch_size=local_batch_size * nodes,
-        target=2.0,
+        target=-1.0,
+        quality_mode="min",
         evaluate_every_samples=counts["train_samples"],
         hyperparameters={"max_epochs": epochs, "max_samples": epochs * counts["train_samples"]},
     )

@@ -249,7 +249,7 @@ def test_a_wrong_checksum_is_named_with_expected_and_found(brought, tmp_path: Pa
 
 def test_too_few_utterances_and_too_little_space_are_said(brought, tmp_path: Path, monkeypatch) -> None:
     spec = dataclasses.replace(brought, options={**brought.options, "train_samples": 25})
-    with pytest.raises(ValueError, match="give 24 utterances for split 'train', but options.train_samples is 25"):
+    with pytest.raises(ValueError, match=r"give 24 utterances for split 'train', but options\.train_samples is 25"):
         prepare(spec, tmp_path)
     monkeypatch.setattr(librispeech.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(10, 9, 1))
     with pytest.raises(ValueError, match=r"has 0.0 GB free; train-clean-100, .*dev-clean need about 0.0 GB"):

@@ -109,13 +109,13 @@ class Features:
             windows = Spectrogram(
                 n_fft=NUM_FFT, win_length=self._window, hop_length=self._hop, power=None, pad_mode="constant"
             )
-            bands = MelScale(self._num_mels, SAMPLE_RATE, n_stft=NUM_FFT // 2 + 1, norm="slaney", mel_scale="slaney")
-            self._transforms = (windows.to(waveforms.device), bands.to(waveforms.device))
+            scale = MelScale(self._num_mels, SAMPLE_RATE, n_stft=NUM_FFT // 2 + 1, norm="slaney", mel_scale="slaney")
+            self._transforms = (windows.to(waveforms.device), scale.to(waveforms.device))
         spectrum = torch.view_as_real(self._transforms[0](waveforms))
         # Not abs() ** 2, whose square roots would take half of all the time.
         power = torch.addcmul(spectrum[..., 0] ** 2, spectrum[..., 1], spectrum[..., 1])
-        bands: Tensor = self._transforms[1](power)
-        return bands.transpose(1, 2)
+        bands: Tensor = self._transforms[1](power).transpose(1, 2)
+        return bands
 
 
 def normalized(bands: Tensor, exists: Tensor) -> Tensor:
@@ -128,7 +128,7 @@ def normalized(bands: Tensor, exists: Tensor) -> Tensor:
 
 
 def stretched(waveform: Tensor, *, percent: int) -> Tensor:
-    """A waveform (length,) at `percent` of its length, its pitch changed likewise: the reference's speed perturbation."""
+    """A waveform (length,) at `percent` of its length, pitch and all: the reference's speed perturbation."""
     from torchaudio.functional import resample
 
     if percent == 100:

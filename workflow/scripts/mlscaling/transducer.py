@@ -33,7 +33,7 @@ class Recurrent(nn.Module):
             for name, value in self.lstm.named_parameters():
                 if name.startswith("bias"):
                     value[hidden : 2 * hidden] = forget_gate_bias if name.startswith("bias_ih") else 0.0
-                value *= scale
+                value.mul_(scale)
 
     def forward(self, values: Tensor, state: State | None = None) -> tuple[Tensor, State]:
         """Outputs (samples, steps, hidden) and the last state."""

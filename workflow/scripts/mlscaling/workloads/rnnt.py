@@ -46,17 +46,18 @@ class SpokenSamples:
         self._seed = spec.seed
         self._dither = float(sizes["dither"])
         self._num_draws = num_draws
-        self._percents = (100, 100)
+        self._slowest = self._fastest = 100
         if split == "train":
-            self._percents = tuple(round(100 * float(sizes[f"data_speed_perturbaton_{end}"])) for end in ("min", "max"))
+            self._fastest = round(100 * float(sizes["data_speed_perturbaton_min"]))
+            self._slowest = round(100 * float(sizes["data_speed_perturbaton_max"]))
 
     def __len__(self) -> int:
         """Number of utterances."""
         return len(self._part)
 
     def __getitem__(self, request: Request) -> Batch:
-        """Waveforms, float32 (samples, length) within −1 … 1, and their lengths, int64; tokens, int64 (samples, tokens),
-        and their numbers, int64; and uniform numbers for masks, float32 (samples, masks, 2). Padding is zero."""
+        """Waveforms, float32 (samples, length) within −1 … 1, and their lengths, int64; tokens, int64 (samples,
+        tokens), and their numbers, int64; uniform numbers for masks, float32 (samples, masks, 2). Padding is zero."""
         waveforms, tokens, masks = [], [], []
         for index in request.indices.tolist():
             # Counter-based: the draws belong to (seed, epoch, sample), whatever rank or worker loads it.
@@ -70,7 +71,7 @@ class SpokenSamples:
     def _waveform(self, index: int, draw: np.random.Generator) -> Tensor:
         audio, start = self._audio[int(self._part[index])], self._start[index]
         sound = torch.from_numpy(audio[start : start + self._length[index]].astype(np.float32) / 32768)
-        sound = stretched(sound, percent=int(draw.integers(self._percents[0], self._percents[1] + 1)))
+        sound = stretched(sound, percent=int(draw.integers(self._fastest, self._slowest + 1)))
         if self._dither:
             sound += self._dither * torch.from_numpy(draw.standard_normal(len(sound), dtype=np.float32))
         return sound
@@ -149,7 +150,8 @@ class RnntWorkload(Workload):
             weight_decay=self.hyperparameter("opt_weight_decay"),
             max_grad_norm=None if norm == "none" else float(norm),
         )
-        average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(self.hyperparameter("model_eval_ema_factor")))
+        factor = float(self.hyperparameter("model_eval_ema_factor"))
+        average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(factor))  # type: ignore[no-untyped-call]
         average.n_averaged += 1  # the initial weights count, as in the reference; else the first step replaces them
         optimizer.register_step_post_hook(lambda *_: average.update_parameters(model))
         self._average = average
