@@ -8,6 +8,7 @@ Detectron's R-50.pkl, and candidates are limited for each image, not for each ba
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -61,7 +62,8 @@ class ResizedIfNeeded(GeneralizedRCNNTransform):  # type: ignore[misc]
 def backbone(sizes: Mapping[str, Any]) -> BackboneWithFPN:
     """A ResNet with a feature pyramid over its last stages; with frozen stages its batch norms are frozen, too."""
     frozen = int(sizes["frozen_stages"])
-    norm_layer = FrozenBatchNorm2d if frozen else nn.BatchNorm2d
+    trained = functools.partial(nn.BatchNorm2d, momentum=float(sizes["batch_norm_momentum"]))
+    norm_layer = FrozenBatchNorm2d if frozen else trained
     block = Bottleneck if sizes["bottleneck"] else BasicBlock
     trunk = TrunkResNet(block, sizes["blocks"], width=float(sizes["width"]), norm_layer=norm_layer)
     stages = range(5 - int(sizes["pyramid_stages"]), 5)
@@ -88,6 +90,7 @@ class MaskRCNNWorkload(DetectionWorkload):
         "width": 1.0,
         "blocks": (3, 4, 6, 3),
         "frozen_stages": 2,
+        "batch_norm_momentum": 0.1,
         "pyramid_stages": 4,
         "pyramid_channels": 256,
         "anchor_sizes": (32, 64, 128, 256, 512),

@@ -8,6 +8,7 @@ torchvision has both; batch-norm statistics are a rank's own.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -165,12 +166,10 @@ class SSDWorkload(DetectionWorkload):
         """torchvision's SSD."""
         sizes = self.sizes
         blocks = [*sizes["blocks"], 1]  # the last stage is left out
-        trunk = TrunkResNet(BasicBlock, blocks, width=float(sizes["width"]), norm_layer=nn.BatchNorm2d)
+        norm_layer = functools.partial(nn.BatchNorm2d, momentum=float(sizes["batch_norm_momentum"]))
+        trunk = TrunkResNet(BasicBlock, blocks, width=float(sizes["width"]), norm_layer=norm_layer)
         size = int(sizes["image_size"])
         maps = Maps(trunk, extra_channels=sizes["extra_channels"], first_map=-(-size // 8))
-        for module in maps.modules():
-            if isinstance(module, nn.BatchNorm2d):
-                module.momentum = float(sizes["batch_norm_momentum"])
         anchors = DefaultBoxGenerator(
             [[2, 3][:count] for count in sizes["anchor_ratios"]],
             scales=list(sizes["anchor_scales"]),
