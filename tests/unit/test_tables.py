@@ -392,9 +392,8 @@ def write_study(study: made.Study, results: Path) -> SimpleNamespace:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record))
     lists = {"compliance": compliance, "rcp": rcp, "records": runs}
-    return SimpleNamespace(
-        planned=str(results / "planned.json"), **{name: [*map(str, found)] for name, found in lists.items()}
-    )
+    lists = {name: [*map(str, files_of_kind)] for name, files_of_kind in lists.items()}
+    return SimpleNamespace(planned=str(results / "planned.json"), **lists)
 
 
 def run_adapter(name: str, **snakemake) -> None:
