@@ -28,10 +28,13 @@ class Study:
     preflights: dict[tuple[str, int], dict[str, Any]] = dataclasses.field(default_factory=dict)
 
     @property
+    def records(self) -> dict[tuple[str, int], dict[str, Any]]:
+        return {key: {"preflight": report} for key, report in self.preflights.items() if key in self.compliance}
+
+    @property
     def network(self) -> pd.DataFrame:
-        published = {key: {"preflight": report} for key, report in self.preflights.items() if key in self.compliance}
-        tried = {key: [report] for key, report in self.preflights.items() if key not in self.compliance}
-        return network_table.network_table(self.planned, records=published, attempts=tried)
+        tried = {key: [report] for key, report in self.preflights.items()}
+        return network_table.network_table(self.planned, records=self.records, attempts=tried)
 
     @property
     def runs(self) -> pd.DataFrame:

@@ -385,21 +385,15 @@ def write_study(study: made.Study, results: Path) -> SimpleNamespace:
         for (path, run), records in study.attempts.items()
         for record in records
     }
-    runs, preflights = {}, {}
+    runs = {results / "runs" / path / f"run_{run}.json": record for (path, run), record in study.records.items()}
     for (path, run), report in study.preflights.items():
-        if (path, run) in study.compliance:
-            runs[results / "runs" / path / f"run_{run}.json"] = {"preflight": report}
-        else:
-            preflights[results / "attempts" / path / f"run_{run}" / "attempt_0" / "preflight.json"] = report
-    for path, record in (files | compliance | rcp | attempts | runs | preflights).items():
+        attempts[results / "attempts" / path / f"run_{run}" / "attempt_0" / "preflight.json"] = report
+    for path, record in (files | compliance | rcp | attempts | runs).items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record))
-    return SimpleNamespace(
-        planned=str(results / "planned.json"),
-        compliance=[*map(str, compliance)],
-        rcp=[*map(str, rcp)],
-        records=[*map(str, runs)],
-    )
+    lists = {"compliance": compliance, "rcp": rcp, "records": runs}
+    lists = {name: [*map(str, files_of_kind)] for name, files_of_kind in lists.items()}
+    return SimpleNamespace(planned=str(results / "planned.json"), **lists)
 
 
 def run_adapter(name: str, **snakemake) -> None:
