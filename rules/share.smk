@@ -20,7 +20,6 @@ rule submission:
         "../envs/workflow.yaml"
     params:
         plan=dataclasses.asdict(SUBMISSION),
-        results=RESULTS,
     message:
         "Building the submission of study {STUDY.name} and asking the official package checker about it."
     script:
