@@ -53,7 +53,6 @@ rule submission:
         "../envs/workflow.yaml"
     params:
         plan=dataclasses.asdict(SUBMISSION),
-        results=lambda wildcards, output: str(Path(output.check).parents[1]),
     message:
         "Building the submission of study {STUDY.name} and asking the official package checker about it."
     script:

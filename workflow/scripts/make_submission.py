@@ -8,10 +8,9 @@ from mlscaling.submission.build import NotSubmittableError, build_submission, su
 from mlscaling.submission.plan import SubmissionPlan
 
 output = Path(snakemake.output.check).parent
+plan = SubmissionPlan.from_dict(snakemake.params.plan)
 try:
-    content = build_submission(
-        SubmissionPlan.from_dict(snakemake.params.plan), results=Path(snakemake.params.results), output=output
-    )
+    content = build_submission(plan, results=output.parent, output=output)
 except NotSubmittableError as error:
     write_text(f"{error}\n", snakemake.log[0])
     sys.exit(str(error))
