@@ -33,7 +33,7 @@ CONFIG: dict[str, Any] = {
     "scale": "tiny",
     "data_root": "/scratch/alice/prepared",
     "curves": [
-        {"workload": "resnet", "system": "emulated_cpu", "nodes": [1, 2], "weak": {"local_batch_size": 64}, "runs": 5}
+        {"workload": "resnet", "system": "emulated_cpu", "nodes": [1, 2], "weak": {"local_batch_size": 64}, "runs": 3}
     ],
     "plots": ["speedup", "spread"],
 }

@@ -92,7 +92,7 @@ def _add_tree(collected: Collected, tree: str, source: Source) -> None:
     top = source.results / tree
     for path in _files_below(top):
         name = f"results/{tree}/{path.relative_to(top).as_posix()}"
-        content = b"" if (reason := _why_not(path, name, source)) else path.read_bytes()
+        content = b"" if (reason := _why_not(path, name)) else path.read_bytes()
         if not reason and not encoding_of(content):
             reason = "it is no text, so it cannot be searched for secrets"
         if reason:
@@ -110,7 +110,7 @@ def _files_below(top: Path) -> Iterator[Path]:
         yield from (Path(folder) / name for name in sorted([*files, *linked]) if not name.startswith("."))
 
 
-def _why_not(path: Path, name: str, source: Source) -> str:
+def _why_not(path: Path, name: str) -> str:
     if path.is_symlink():
         return "it is a link"
     if not path.is_file():
@@ -119,6 +119,6 @@ def _why_not(path: Path, name: str, source: Source) -> str:
         return reason
     if path.suffix not in documents.KINDS:
         return f"files of kind {path.suffix or path.name!r} are not taken"
-    if not layout.is_evidence(name, source.study, source.checkout):
+    if not layout.is_evidence(name, frozenset()):
         return "it belongs to no run"
     return ""

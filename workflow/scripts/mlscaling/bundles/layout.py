@@ -64,7 +64,12 @@ def required(study: Study) -> Iterator[str]:
     yield from config_files(study)
 
 
-def is_evidence(name: str, study: Study, folder: Path) -> bool:
-    """Whether a file belongs in a bundle though nothing in it makes it."""
-    named = {GIVEN, *required(study), *manifests(study).values(), *official_rcps(study).values()}
-    return name in named or name in rcp_files(study, folder) or any(rule.fullmatch(name) for rule in _EVIDENCE)
+def named(study: Study, folder: Path) -> frozenset[str]:
+    """Files of evidence that the configuration names, whether they are there or not."""
+    places = (*required(study), *manifests(study).values(), *official_rcps(study).values(), *rcp_files(study, folder))
+    return frozenset((GIVEN, *places))
+
+
+def is_evidence(name: str, known: frozenset[str]) -> bool:
+    """Whether a file belongs in a bundle though nothing in it makes it; `known` are those that the study names."""
+    return name in known or any(rule.fullmatch(name) for rule in _EVIDENCE)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -80,7 +81,7 @@ def verify(archive: Path, *, jobs: int = 2, checkers: Checkers = OFFICIAL, draw:
 
 def verify_folder(root: Path, out: Path, *, jobs: int, checkers: Checkers, draw: bool) -> Verification:
     """The same for a bundle that `reading.opened` has unpacked; `out` is an empty folder."""
-    result = Verification(commit_here=str(provenance.commit(CHECKOUT)["commit"] or ""))
+    result = Verification(commit_here=_commit_here())
     claimed = read_json(root / layout.STUDY)
     result.about = claimed if isinstance(claimed, dict) else {}
     _guarded(result, layout.MANIFEST, lambda: _check_hashes(root, result))
@@ -100,6 +101,11 @@ def verify_folder(root: Path, out: Path, *, jobs: int, checkers: Checkers, draw:
     if derived and shown:
         result.differences += _strangers(root, out, study, draw=draw)
     return result
+
+
+@cache
+def _commit_here() -> str:
+    return str(provenance.commit(CHECKOUT)["commit"] or "")
 
 
 def _guarded(result: Verification, file: str, step: Callable[[], Any]) -> Any:
@@ -177,8 +183,9 @@ def _compare(root: Path, out: Path, makers: Makers, result: Verification) -> Non
 
 
 def _strangers(root: Path, out: Path, study: Study, *, draw: bool) -> Iterator[Difference]:
+    evidence = layout.named(study, root)
     for name in assemble.files_below(root):
         drawing = not draw and name.endswith((".svg", ".png")) and (out / name).with_suffix(".csv").is_file()
         known = name == layout.MANIFEST or (out / name).is_file() or drawing
-        if not known and not layout.is_evidence(name, study, root):
+        if not known and not layout.is_evidence(name, evidence):
             yield Difference(file=name, message="does not belong in the bundle: it is no evidence, nor follows from it")
