@@ -183,7 +183,9 @@ def test_shards_give_the_same_rows_held_in_memory_or_read_from_disk(articles, mo
         assert one.dtype == torch.int64
 
 
-@pytest.mark.parametrize(("name", "totals", "quality"), [("resnet", [8, 6], 0.75), ("bert", [4, 20, 5], 0.25), ("rnnt", [8, 3, 60], 0.05)])
+@pytest.mark.parametrize(
+    ("name", "totals", "quality"), [("resnet", [8, 6], 0.75), ("bert", [4, 20, 5], 0.25), ("rnnt", [8, 3, 60], 0.05)]
+)
 def test_quality_is_a_ratio_of_counts(name: str, totals, quality: float) -> None:
     assert workload(name).quality(totals) == quality
 
