@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from mlscaling.spec import Point
 from mlscaling.systems import Scalar
 
 
@@ -33,3 +34,9 @@ def graph_problem(
     if not static_shapes:
         return f"cuda_graphs needs batches of one shape, and those of workload {workload} differ (static_shapes)"
     return ""
+
+
+def submitter(key: str, point: Point) -> dict[str, str]:
+    """Who submits, where a person said so: it stands in the logs, so that they and the description agree."""
+    name = point.system.description.get("submitter")
+    return {key: name} if name else {}

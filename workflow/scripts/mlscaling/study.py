@@ -11,7 +11,7 @@ from typing import Any
 from mlscaling.catalog import LIBRARY, load_dataset, load_round
 from mlscaling.configuration import Problem, check_schema, names_in
 from mlscaling.curves import Curve, points_of_curve
-from mlscaling.execution_options import execution_options
+from mlscaling.execution_options import execution_options, submitter
 from mlscaling.mlcommons import footnotes, short_round
 from mlscaling.mlperf.rounds import Target
 from mlscaling.seeds import seed_of_run
@@ -137,15 +137,9 @@ def run_spec(study: Study, point: Point, *, run: int) -> RunSpec:
         target=settings.target,
         model=settings.model,
         hyperparameters=settings.hyperparameters.get(point.global_batch_size, {}),
-        options={**study.options, **_submitter("submitter", point)},
+        options={**study.options, **submitter("submitter", point)},
         command=dataclasses.asdict(command) if (command := point.workload.command) else {},
     )
-
-
-def _submitter(key: str, point: Point) -> dict[str, str]:
-    """Who submits, where a person said so: it stands in the logs, so that they and the description agree."""
-    submitter = point.system.description.get("submitter")
-    return {key: submitter} if submitter else {}
 
 
 def expected_log(study: Study, point: Point, *, run: int) -> dict[str, Any]:
@@ -161,7 +155,7 @@ def expected_log(study: Study, point: Point, *, run: int) -> dict[str, Any]:
         **common,
         "division": study.round.division,
         "platform": point.system.name,
-        **_submitter("organization", point),
+        **submitter("organization", point),
         "local_batch_size": point.local_batch_size,
         "gradient_accumulation_steps": point.gradient_accumulation_steps,
         "seed": run_seed(point, run=run),

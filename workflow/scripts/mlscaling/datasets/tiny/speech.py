@@ -93,9 +93,10 @@ def generate(spec: DatasetSpec, *, out_dir: Path) -> list[str]:
         ValueError: for an unknown synthesiser, or one that this machine or the number of speakers rules out.
     """
     speak, people = synthesiser(spec), speakers(spec)
+    program = espeak_version() if speak is espeak_speech else "mlscaling"
     for part in PARTS:
         present = [speaker for speaker in people if speaker.part == part]
-        files = {"SPEAKERS.TXT": speakers_table(present).encode()}
+        files = {"SPEAKERS.TXT": speakers_table(present, program=program).encode()}
         for speaker in present:
             files |= recordings(speaker, speak=speak, options=spec.options)
         write_archive(out_dir / archive_name(part), files)
@@ -142,10 +143,16 @@ def speakers(spec: DatasetSpec) -> list[Speaker]:
     return found
 
 
-def speakers_table(people: Iterable[Speaker]) -> str:
-    """LibriSpeech's table of speakers, with who spoke in its last column."""
-    rows = [f"{person.identifier} | M | {person.part} | 1.00 | {person.voice}\n" for person in people]
+def speakers_table(people: Iterable[Speaker], *, program: str) -> str:
+    """LibriSpeech's table of speakers; program and voice stand in the last column."""
+    rows = [f"{person.identifier} | - | {person.part} | - | {program}: {person.voice}\n" for person in people]
     return ";ID  |SEX| SUBSET           |MINUTES| NAME\n" + "".join(rows)
+
+
+def espeak_version() -> str:
+    """Name and version of the program, without its folders."""
+    said = subprocess.run(["espeak-ng", "--version"], capture_output=True, text=True, check=True).stdout
+    return said.partition("  Data at:")[0].strip()
 
 
 def recordings(speaker: Speaker, *, speak: Callable[..., np.ndarray], options: Any) -> dict[str, bytes]:
@@ -170,7 +177,7 @@ def recorded(sound: np.ndarray, draw: np.random.Generator) -> np.ndarray:
 
 
 def formant_speech(speaker: Speaker, words: list[str], draw: np.random.Generator) -> np.ndarray:
-    """Words by the built-in synthesiser; the speaker has a pitch, a length of vocal tract, a tempo and breath."""
+    """Words by the built-in synthesiser; a speaker has a pitch, a length of the vocal tract, a tempo and breath."""
     person = np.random.default_rng([speaker.identifier])
     pitch, tract = 90 * 2 ** person.uniform(0, 1.4), person.uniform(0.85, 1.2)
     tempo, breath = person.uniform(0.8, 1.25) * draw.uniform(0.9, 1.1), person.uniform(0.0, 0.06)
