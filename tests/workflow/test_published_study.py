@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -88,6 +90,18 @@ def test_every_figure_and_the_report_carry_the_trademark_note(imported: Checkout
     for path in imported.results("plots").glob("*.svg"):
         assert "registered and unregistered trademarks of MLCommons" in path.read_text(), path.name
     assert "trademarks of MLCommons" in imported.results("report.html").read_text()
+
+
+def test_its_bundle_holds_without_the_tree(imported: Checkout, tmp_path: Path) -> None:
+    def bundle(*arguments: str) -> str:
+        command = [sys.executable, "workflow/scripts/bundle.py", *arguments]
+        done = subprocess.run(command, cwd=imported.path, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    archive = str(tmp_path / "published.zip")
+    assert "complete, 40 of 40 runs" in bundle("write", "--configfile", "study.yaml", "--output", archive)
+    assert "study trained, COMPLETE, 40 runs" in bundle("verify", archive)
 
 
 def test_a_missing_tree_or_folder_is_a_clear_error(imported: Checkout, tmp_path: Path) -> None:
