@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import hashlib
 import json
 import shutil
 from collections.abc import Callable
@@ -66,10 +68,10 @@ def cell(name: str, *, row: int, column: str, new: str) -> Change:
     """A table with one cell replaced."""
 
     def change(root: Path) -> None:
-        lines = (root / name).read_text().splitlines()
-        cells = lines[row].split(",")
-        cells[lines[0].split(",").index(column)] = new
-        (root / name).write_text("\n".join([*lines[:row], ",".join(cells), *lines[row + 1 :]]) + "\n")
+        rows = list(csv.reader((root / name).read_text().splitlines()))
+        rows[row][rows[0].index(column)] = new
+        with (root / name).open("w", newline="") as stream:
+            csv.writer(stream, lineterminator="\n").writerows(rows)
 
     return change
 
@@ -108,7 +110,6 @@ def add(name: str, content: str = "added\n") -> Change:
 
 def rehash(*names: str) -> Change:
     """Run records of logs with the logs' own hashes, as a careful forger writes them."""
-    import hashlib
 
     def change(root: Path) -> None:
         for name in names:

@@ -136,6 +136,18 @@ def test_it_compares_with_itself(imported: Checkout) -> None:
     assert "no workload at the same number of nodes" in done.stderr
 
 
+def test_its_bundle_holds_without_the_tree(imported: Checkout, tmp_path: Path) -> None:
+    def bundle(*arguments: str) -> str:
+        command = [sys.executable, "workflow/scripts/bundle.py", *arguments]
+        done = subprocess.run(command, cwd=imported.path, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    archive = str(tmp_path / "published.zip")
+    assert "complete, 40 of 40 runs" in bundle("write", "--configfile", "study.yaml", "--output", archive)
+    assert "study trained, COMPLETE, 40 runs" in bundle("verify", archive)
+
+
 def test_a_missing_tree_or_folder_is_a_clear_error(imported: Checkout, tmp_path: Path) -> None:
     study = yaml.safe_load((imported.path / "study.yaml").read_text())
     for root in ("", str(tmp_path / "nowhere")):
