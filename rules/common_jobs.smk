@@ -30,12 +30,21 @@ def source_of(point):
 
 
 def points_from(source):
-    """Points whose logs this makes, as far as they have runs that are asked for."""
-    return [
-        point
-        for point in STUDY.points
-        if source_of(point) == source and expected_runs(point)
-    ]
+    """Points whose logs this makes."""
+    return [point for point in STUDY.points if source_of(point) == source]
+
+
+def runs_in_one_job():
+    """Points whose runs one job makes, each with the runs that are asked for.
+
+    A job parses this again. Where it started a second time, a run that it had begun may count as given up meanwhile, so
+    a job finds the rule for all runs, too; it was told which rule it is.
+    """
+    for point in points_from("point"):
+        asked_for = [expected_runs(point)]
+        if not workflow.is_main_process and asked_for[0] != list(range(point.num_runs)):
+            asked_for.append(list(range(point.num_runs)))
+        yield from ((point, runs) for runs in asked_for if runs)
 
 
 def systems_of_points(points):

@@ -50,11 +50,11 @@ rule train:
         " || {{ status=$?; cat {log:q} >&2; exit $status; }}"
 
 
-for POINT in points_from("point"):
+for POINT, RUNS in runs_in_one_job():
 
     rule:
         name:
-            name_of_point_rule(POINT)
+            name_of_point_rule(POINT, runs=RUNS)
         input:
             manifest=prepared_data("manifest.json"),
             data_dir=prepared_data("data_dir.txt"),
@@ -62,11 +62,11 @@ for POINT in points_from("point"):
         output:
             logs=[
                 f"<results>/runs/{{system}}/{{workload}}/n{{nodes}}/result_{run}.txt"
-                for run in expected_runs(POINT)
+                for run in RUNS
             ],
             records=[
                 f"<results>/runs/{{system}}/{{workload}}/n{{nodes}}/run_{run}.json"
-                for run in expected_runs(POINT)
+                for run in RUNS
             ],
         log:
             "<results>/logs/train/<point>/runs.log",

@@ -250,8 +250,10 @@ class Cluster:
                 _run("ip", "-n", space, "link", "set", device, "up")
 
     def start_accounting(self) -> None:
-        """Start slurmdbd; the controller finds it and tells what it has missed."""
+        """Start slurmdbd and return when it answers; a controller that runs tells it what it has missed."""
         self._start("slurmdbd", ["slurmdbd", "-D"])
+        answers = ("sacctmgr", "--noheader", "list", "cluster")
+        self._wait(lambda: _succeeds(*answers, env=self.environment), what="slurmdbd answers", seconds=30)
 
     def start_controller(self) -> None:
         """Start slurmctld; it takes up the jobs that it knew."""
@@ -260,9 +262,7 @@ class Cluster:
     def _start_slurm(self) -> None:
         self.start_accounting()
         add = ("sacctmgr", "--immediate", "add")
-        self._wait(
-            lambda: _succeeds(*add, "cluster", files.NAME, env=self.environment), what="slurmdbd answers", seconds=30
-        )
+        self._slurm(*add, "cluster", files.NAME)
         self._slurm(*add, "account", "mlperf", f"cluster={files.NAME}")
         self._slurm(*add, "user", "root", "account=mlperf", check=False)  # root exists, its account does not
         self._slurm("sacctmgr", "--immediate", "modify", "user", "root", "set", "DefaultAccount=mlperf")

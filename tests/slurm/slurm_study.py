@@ -61,7 +61,7 @@ class Started:
             self.process.kill()
         elif number is not None:
             os.killpg(self.process.pid, number)
-        self.process.wait(timeout=120)
+        self.process.wait(timeout=600)
         return self.log.read_text()
 
 
@@ -79,7 +79,7 @@ class SlurmStudy:
     def snakemake(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run it to its end."""
         done = subprocess.run(
-            self.command(*arguments), cwd=self.path, env=self.environment(), capture_output=True, text=True, timeout=600
+            self.command(*arguments), cwd=self.path, env=self.environment(), capture_output=True, text=True, timeout=1500
         )
         assert not check or done.returncode == 0, done.stdout + done.stderr + self.slurm_logs()
         return done

@@ -12,13 +12,13 @@ import pytest
 from slurm_study import RUNS_TABLE, SlurmStudy, quick, wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.training]
-CONTROLLER_AWAY_S = 50.0
-"""Longer than the executor waits with its own defaults, after which it forgets its jobs and never ends."""
+AWAY_S = 25.0
+"""With its own defaults the executor, which asks the accounting meanwhile, forgets its jobs at once and never ends."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class History:
-    """What was seen while a job was preempted without accounting, and the controller was away."""
+    """What was seen while a job was preempted without accounting, and controller and accounting were away."""
 
     study: SlurmStudy
     status: int
@@ -51,10 +51,13 @@ def history(prepared: SlurmStudy, tmp_path_factory: pytest.TempPathFactory) -> H
     wait_for(lambda: study.slurm("squeue", "-h", "-o%T", job) == "PENDING" or None, what="the job is requeued")
     study.slurm("scontrol", "update", f"JobId={preempted['job_id']}", "StartTime=now")  # else in two minutes
     wait_for(lambda: study.trains(run=0, attempt=1) or None, what="run 0 trains again")
-    cluster.stop("slurmctld", number=signal.SIGKILL)
+    time.sleep(5.0)  # until the controller has saved what it knows of that job
+    for daemon in ("slurmctld", "slurmdbd"):
+        cluster.stop(daemon, number=signal.SIGKILL)
     for pid in held.values():
         study.send(pid, signal.SIGCONT)
-    time.sleep(CONTROLLER_AWAY_S)
+    time.sleep(AWAY_S)
+    cluster.start_accounting()
     cluster.start_controller()
     cluster.wait_until_ready()
     output = snakemake.end()

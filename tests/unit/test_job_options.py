@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from mlscaling import launchers, slurm
-from mlscaling.aftermath import note_removed, removed_jobs
+from mlscaling.aftermath import name_of_point_rule, note_removed, removed_jobs
 from mlscaling.attempt_folders import read_attempts
 from mlscaling.configuration import check_schema
 from mlscaling.rank_order import ordered
@@ -113,7 +113,10 @@ def test_an_order_of_ones_own_is_told_to_srun_task_by_task(launcher: str, names:
 
 
 def test_a_run_whose_job_waited_too_long_has_failed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    comments = {7: "rule_train_wildcards_unit_resnet_2_0", 8: "rule_train_unit_resnet_n4_wildcards_unit_resnet_4"}
+    comments = {
+        7: "rule_train_wildcards_unit_resnet_2_0",
+        8: "rule_train_unit_resnet_n4_without_1_2_wildcards_unit_resnet_4",
+    }
     lines = [f"{job}|{tmp_path}|{comment}" for job, comment in comments.items()]
     lines += ["9|/elsewhere|rule_train_wildcards_unit_resnet_2_1", f"10|{tmp_path}|(null)"]
     for name, lines_of in (("squeue", []), ("sacct", lines)):
@@ -125,6 +128,8 @@ def test_a_run_whose_job_waited_too_long_has_failed_once(tmp_path: Path, monkeyp
     jobs = removed_jobs(tmp_path)
     in_own_jobs = changed(point(nodes=2, accelerators=1), queue_limit_min=30)
     in_one_job = dataclasses.replace(changed(point(nodes=4, accelerators=1), queue_limit_min=30), allocation="point")
+    in_one_job = dataclasses.replace(in_one_job, num_runs=4)
+    assert name_of_point_rule(in_one_job, runs=[0, 3]) in comments[8]
     for of, run, job in ((in_own_jobs, 0, 7), (in_own_jobs, 1, None), (in_one_job, 3, 8)):
         folder = tmp_path / "attempts" / f"n{of.nodes}" / f"run_{run}"
         told = [note_removed(of, run=run, attempts_dir=folder, jobs=jobs) for _ in range(2)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mlscaling.attempt_folders import Attempt, close_abandoned, next_folder, only_one, read_attempts, write_attempt
@@ -29,17 +29,11 @@ def close_lost(attempts_dir: Path, *, run: int) -> str:
     return f"{attempts_dir}: attempt {last['attempt']} failed ({last['failure_class']}): {last['message']}\n"
 
 
-def comment_of_job(point: Point, *, run: int) -> str:
-    """Comment by which the job that makes this run is known: executor 2.8.0 names the rule and its wildcards in it."""
-    wildcards = f"{point.system.name}_{point.workload.name}_{point.nodes}"
-    if point.allocation == "point":
-        return f"rule_{name_of_point_rule(point)}_wildcards_{wildcards}"
-    return f"rule_train_wildcards_{wildcards}_{run}"
-
-
-def name_of_point_rule(point: Point) -> str:
-    """Name of the rule that makes all runs of a point."""
-    return "train_" + re.sub(r"\W", "_", point.path)
+def name_of_point_rule(point: Point, *, runs: Sequence[int]) -> str:
+    """Name of the rule that makes these runs of a point in one job; runs that are given up are named."""
+    given_up = [str(run) for run in range(point.num_runs) if run not in runs]
+    without = "_without_" + "_".join(given_up) if given_up else ""
+    return f"train_{re.sub(r'[^A-Za-z0-9_]', '_', point.path)}{without}"
 
 
 def removed_jobs(folder: Path) -> Mapping[str, str]:
@@ -60,7 +54,7 @@ def note_removed(point: Point, *, run: int, attempts_dir: Path, jobs: Mapping[st
     Returns:
         A line to print, or nothing.
     """
-    job_id = jobs.get(comment_of_job(point, run=run))
+    job_id = next((jobs[comment] for comment in jobs if _is_of(comment, point, run=run)), None)
     if job_id is None or any(record.get("job_id") == job_id for record in read_attempts(attempts_dir)):
         return ""
     limit = f"the system's queue_limit_min = {point.system.queue_limit_min}"
@@ -80,3 +74,12 @@ def note_removed(point: Point, *, run: int, attempts_dir: Path, jobs: Mapping[st
     )
     write_attempt(folder, attempt)
     return f"{attempts_dir}: attempt {attempt.attempt} failed (timeout): {message}\n"
+
+
+def _is_of(comment: str, point: Point, *, run: int) -> bool:
+    """Whether this is the comment of the run's job: executor 2.8.0 names the rule and its wildcards in it."""
+    wildcards = f"{point.system.name}_{point.workload.name}_{point.nodes}"
+    if point.allocation == "point":
+        rule = name_of_point_rule(point, runs=range(point.num_runs))
+        return re.fullmatch(rf"rule_{rule}(_without[_\d]+)?_wildcards_{re.escape(wildcards)}", comment) is not None
+    return comment == f"rule_train_wildcards_{wildcards}_{run}"
