@@ -162,6 +162,7 @@ def test_the_environment_is_named_before_a_regression_is(tmp_path: Path, capsys:
         ({"code": {"commit": "fedcba9876543210", "dirty": True}}, [("environment", "commit: 0123456789ab → fedcba987654 with changes")]),
         ({"host": {**RECORD["host"], "kernel": "Linux 6.2"}}, [("environment", "kernel: Linux 6.1 → Linux 6.2")]),
         ({"host": {**RECORD["host"], "hostname": "n2"}}, [("hardware", "host names: node1 → n2")]),
+        ({"system": {**RECORD["system"], "accelerators_per_node": 4}}, [("hardware", "accelerators_per_node: 2 → 4")]),
         ({"system": {**RECORD["system"], "launcher": "mpirun"}}, [("environment", "launcher: srun → mpirun")]),
         ({"spec": {"options": {"precision": "bfloat16"}, "model": {}}}, [("hyper-parameters", "precision: float32 → bfloat16")]),
         ({"packages": {}}, []),
@@ -263,6 +264,8 @@ def test_unlike_tasks_have_no_verdict(change: dict[str, Any], remark: str) -> No
     (point,) = comparison.points
     assert {change.verdict for change in point.changes.values()} == {"not comparable"}
     assert point.remarks == (remark,)
+    assert comparison.num_tests == 0
+    assert "Nothing could be tested" in comparison_text(comparison)
     assert comparison.regressions == ()
 
 
@@ -416,6 +419,13 @@ def test_damaged_results_end_with_2(file: str, content: str, message: str, tmp_p
     (folder / file).write_text(content)
     assert main(["compare", str(folder), str(folder)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_nothing_tested_is_no_success(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A CI must not be green because a tiny study was compared with a full one."""
+    tiny = write_results(tmp_path / "tiny", [trained(BASE, seed=50)], scale="tiny")
+    assert main(["compare", str(small), str(tiny)]) == 2
+    assert "not the same task: scale full in A, tiny in B" in capsys.readouterr().out
 
 
 def test_a_missing_run_is_a_run_without_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from mlscaling import metrics, scoring
+from mlscaling import metrics, scoring, wording
 from mlscaling.comparison.sides import Side, SidePoint
 from mlscaling.metrics import CONFIDENCE, Array, Interval
 
@@ -79,7 +79,7 @@ def change_of(
         num_tests: tests of the whole comparison, for `Change.holds_for_all`.
     """
     means = [_means(point, side=side) for point, side in zip(pair, sides, strict=True)]
-    unlike = _unlike_tasks(pair, sides)
+    unlike = unlike_tasks(pair, sides)
     changes = {
         measure: _change(
             measure,
@@ -128,7 +128,7 @@ def _verdict(ratio: Interval, *, better: int, threshold: float) -> Verdict:
     return "faster" if (ratio.value > 1) == (better > 0) else "slower"
 
 
-def _unlike_tasks(pair: tuple[SidePoint, SidePoint], sides: tuple[Side, Side]) -> list[str]:
+def unlike_tasks(pair: tuple[SidePoint, SidePoint], sides: tuple[Side, Side]) -> list[str]:
     """Why the two did not do the same task; empty where they did."""
     (a, b), (of_a, of_b) = (point.planned for point in pair), sides
     found = []
@@ -157,10 +157,13 @@ def _remarks(pair: tuple[SidePoint, SidePoint], sides: tuple[Side, Side]) -> lis
         remarks.append("the same logs on both sides")
     if sides[0].ruleset != sides[1].ruleset:
         remarks.append(f"round {sides[0].ruleset} in A, {sides[1].ruleset} in B")
+    validity: dict[str, list[str]] = {}
     for point, side in zip(pair, sides, strict=True):
-        if point.row["verdict"] != "valid":
-            remarks.append(f"{side.label} is {point.row['verdict']}: {point.row['reason']}")
-    return remarks
+        verdict, reason = str(point.row["verdict"]), str(point.row["reason"])
+        if verdict != "valid":
+            words = reason if reason.startswith(verdict) else f"{verdict}, {reason}"
+            validity.setdefault(words, []).append(side.label)
+    return [*remarks, *(f"{wording.joined(labels)} {words}" for words, labels in validity.items())]
 
 
 def change_to_dict(change: Change) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from mlscaling.comparison.changes import THRESHOLD_PERCENT
 from mlscaling.files import write_json, write_text
 
 REGRESSION, INPUT_ERROR = 1, 2
-"""Exit status where B is slower, beyond the threshold and significantly; and where nothing can be compared."""
+"""Exit status where B is slower, beyond the threshold and significantly; and where nothing could be tested."""
 HELP = "compare two studies: what changed, and what it did; ends with 1 where B is slower"
 
 
@@ -54,7 +54,7 @@ def add_command(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare; 0 without a regression, 1 with one, 2 and one clear message where the input is wrong."""
+    """Compare; 0 without a regression, 1 with one, 2 where nothing could be tested, as with wrong input."""
     try:
         mapping = _mapping(options.map)
         if not 0 <= options.threshold < 100:
@@ -84,7 +84,9 @@ def _run(options: argparse.Namespace, *, mapping: dict[str, str]) -> int:
         write_json(content, options.output / "comparison.json")
         write_figure(comparison, options.output)
     print(json.dumps(content, indent=1, allow_nan=False) if options.json else text, end="\n" if options.json else "")
-    return REGRESSION if comparison.regressions else 0
+    if comparison.regressions:
+        return REGRESSION
+    return 0 if comparison.num_points else INPUT_ERROR
 
 
 def _mapping(words: Sequence[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mlscaling import metrics, wording
 from mlscaling.comparison import differences as what_changed
-from mlscaling.comparison.changes import PointChange, change_of, change_to_dict
+from mlscaling.comparison.changes import PointChange, change_of, change_to_dict, unlike_tasks
 from mlscaling.comparison.differences import Difference
 from mlscaling.comparison.matching import Matched, match
 from mlscaling.comparison.sides import Side, SidePoint, has_score
@@ -47,8 +47,8 @@ class Comparison:
 
     @property
     def num_points(self) -> int:
-        """Points with a score on both sides."""
-        return _num_scored(self.matched)
+        """Points that could be tested: the same task, with a score on both sides."""
+        return _num_testable(self.matched, (self.a, self.b))
 
     @property
     def num_tests(self) -> int:
@@ -74,7 +74,7 @@ def compare(a: Side, b: Side, *, threshold_percent: float, mapping: Mapping[str,
     """
     matched = match(a, b, mapping=mapping)
     found = tuple(what_changed.differences(matched.pairs))
-    num_tests = len(COUNTED) * _num_scored(matched)
+    num_tests = len(COUNTED) * _num_testable(matched, (a, b))
     points = tuple(
         change_of(pair, (a, b), threshold_percent=threshold_percent, num_tests=num_tests) for pair in matched.pairs
     )
@@ -120,8 +120,8 @@ def to_dict(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _num_scored(matched: Matched) -> int:
-    return sum(has_score(one) and has_score(other) for one, other in matched.pairs)
+def _num_testable(matched: Matched, sides: tuple[Side, Side]) -> int:
+    return sum(all(map(has_score, pair)) and not unlike_tasks(pair, sides) for pair in matched.pairs)
 
 
 def _titles(side: Side) -> dict[str, str]:

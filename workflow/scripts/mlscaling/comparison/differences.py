@@ -44,8 +44,9 @@ CATEGORIES: Final[Mapping[str, tuple[str, ...]]] = {
 _SAME: Final[Mapping[str, tuple[str, str]]] = {
     "host_processor_model_name": ("host", "processor"),
     "accelerator_model_name": ("accelerator", "accelerator"),
+    "accelerators_per_node": ("accelerator", "accelerators_per_node"),
 }
-"""Key of a system description → the setting of a run record that says the same."""
+"""Key of a description, or of a log that states its hardware → the setting of a run record that says the same."""
 _WORDS: Final[Mapping[str, str]] = {
     "processor": "CPU",
     "hostname": "host names",

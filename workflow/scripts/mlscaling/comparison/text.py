@@ -131,6 +131,9 @@ def _conclusion(comparison: Comparison) -> Iterator[str]:
         yield f"Regression at {len(comparison.regressions)} of {len(comparison.points)} points."
         yield from comparison.regressions
         return
+    if not comparison.num_points:
+        yield "Nothing could be tested: no point has a score on both sides for the same task."
+        return
     verdicts = {name: Counter(point.changes[name].verdict for point in comparison.points) for name in COUNTED}
     if set().union(*verdicts.values()) == {"not significant"}:
         yield "No change: nothing is significantly faster or slower."
