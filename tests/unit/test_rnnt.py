@@ -277,10 +277,23 @@ def test_errors_are_counted_in_words(spoken: Path, monkeypatch) -> None:
     assert heard(lambda row: ["zeronine", *row[1:]]) == [128, 128, total]
 
 
-def test_data_of_another_vocabulary_are_refused(spoken: Path) -> None:
-    spec = tiny_runs.run_spec("rnnt", data_dir=spoken, model={"vocab_size": 50})
-    with pytest.raises(ValueError, match=r"tokenizer.json has \d+ tokens, but the model's vocab_size is 50"):
-        workload_by_name("rnnt", spec).samples("train")
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"vocab_size": 50}, r"tokenizer.json has \d+ tokens, but the model's vocab_size is 50"),
+        ({"data_train_max_duration": 1.2}, r"an utterance has \d\.\d s, but data_train_max_duration is 1.2"),
+        ({"transducer_loss": "warp"}, "workload rnnt: transducer_loss 'warp' is unknown; legal: diagonal, torchaudio"),
+    ],
+)
+def test_data_and_sizes_that_do_not_fit_are_refused(spoken: Path, model, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        workload_by_name("rnnt", tiny_runs.run_spec("rnnt", data_dir=spoken, model=model)).samples("train")
+
+
+def test_no_data_is_touched_before_run_start(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nowhere/tokenizer.json"):
+        trainer.train(few(tmp_path / "nowhere"), log_file=tmp_path / "log.txt")
+    assert tiny_runs.events(tmp_path / "log.txt")[-1]["key"] == "run_start"
 
 
 @pytest.mark.parametrize(

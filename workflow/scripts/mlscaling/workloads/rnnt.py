@@ -20,7 +20,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from mlscaling import schedules
 from mlscaling.acoustics import Features, Masks, stretched
-from mlscaling.datasets.librispeech import PARTS, TOKENIZER
+from mlscaling.datasets.librispeech import PARTS, SAMPLE_RATE, TOKENIZER
 from mlscaling.spec import RunSpec
 from mlscaling.systems import Scalar
 from mlscaling.transducer import LOSSES, Transducer
@@ -48,6 +48,9 @@ class SpokenSamples:
         self._num_draws = num_draws
         self._slowest = self._fastest = 100
         if split == "train":
+            longest, limit = self._length.max() / SAMPLE_RATE, float(sizes["data_train_max_duration"])
+            if longest > limit:
+                raise ValueError(f"{folder}: an utterance has {longest:.1f} s, but data_train_max_duration is {limit}")
             self._fastest = round(100 * float(sizes["data_speed_perturbaton_min"]))
             self._slowest = round(100 * float(sizes["data_speed_perturbaton_max"]))
 
@@ -126,6 +129,11 @@ class RnntWorkload(Workload):
             masks=self._masks,
             **{name: sizes[name] for name in ("num_mels", "window_size", "window_stride", "frame_stacking")},
         )
+        if sizes["transducer_loss"] not in LOSSES:
+            legal = ", ".join(sorted(LOSSES))
+            message = f"transducer_loss {sizes['transducer_loss']!r} is unknown; legal: {legal}"
+            raise ValueError(f"workload {spec.workload}: {message}")
+        self._loss = LOSSES[str(sizes["transducer_loss"])]
         self._average: AveragedModel | None = None
         self._tokenizer: Any = None
 
@@ -194,7 +202,7 @@ class RnntWorkload(Workload):
         from tokenizers import Tokenizer
 
         path = Path(self.spec.data_dir) / TOKENIZER
-        self._tokenizer = Tokenizer.from_file(str(path))
+        self._tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
         found, expected = self._tokenizer.get_vocab_size(), self.sizes["vocab_size"]
         if found != expected:
             raise ValueError(f"{path} has {found} tokens, but the model's vocab_size is {expected}")
@@ -205,7 +213,7 @@ class RnntWorkload(Workload):
         """Mean transducer loss of the utterances."""
         waveforms, num_samples, tokens, num_tokens, draws = batch
         scores, num_frames = model(*self._features(waveforms, num_samples, draws), tokens)
-        return LOSSES[self.sizes["transducer_loss"]](scores, num_frames, tokens, num_tokens)
+        return self._loss(scores, num_frames, tokens, num_tokens)
 
     def evaluate(self, model: nn.Module, batches: Iterable[Batch], *, device: torch.device) -> Evaluation:
         """Evaluate the averaged weights, which are the same on every rank."""

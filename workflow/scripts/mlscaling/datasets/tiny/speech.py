@@ -25,7 +25,7 @@ from mlscaling.datasets.librispeech import PARTS, SAMPLE_RATE, archive_name
 from mlscaling.spec import DatasetSpec
 
 SOUNDS = {
-    # First three formants (Hz), voicing, noise, centre of the noise (Hz), duration (ms).
+    # First three formants (Hz), voicing, noise, centre of the noise (Hz), duration (ms); "-" is a stop or a pause.
     "-": (400, 1500, 2500, 0.0, 0.0, 1000, 45),
     "a": (730, 1090, 2440, 1.0, 0.0, 1000, 90),
     "ah": (640, 1190, 2390, 1.0, 0.0, 1000, 90),
@@ -63,7 +63,10 @@ BANDWIDTHS_HZ = (80.0, 110.0, 160.0)
 """Of the formants."""
 HOP, WINDOW = 128, 256
 """Samples between two settings of the vocal tract, and of the window that each shapes."""
+SLOPES = np.sin(np.pi * (np.arange(WINDOW) + 0.5) / WINDOW)
+"""Weights of a window; their squares add up to one, as windows overlap by half."""
 FREQUENCIES_HZ = np.fft.rfftfreq(WINDOW, 1 / SAMPLE_RATE)
+"""Of a window's spectrum."""
 
 ESPEAK_VOICES = {
     "train": "m1 m2 m3 m4 m5 m7 f1 f2 f3 f4 adam belinda david ed john linda paul steph robert victor",
@@ -195,10 +198,6 @@ def formant_speech(speaker: Speaker, words: list[str], draw: np.random.Generator
     return sound_of(glottis * voice + spectra(draw.normal(0, 0.3, length), len(settings)) * hiss)[:length]
 
 
-SLOPES = np.sin(np.pi * (np.arange(WINDOW) + 0.5) / WINDOW)
-"""Weights of a window, whose squares add up to one where windows overlap by half."""
-
-
 def spectra(source: np.ndarray, count: int) -> np.ndarray:
     """Spectra of overlapping windows, the first of which begins a window before the sound."""
     padded = np.pad(source, (WINDOW, 2 * WINDOW))
@@ -225,11 +224,10 @@ def pulses(pitch: float, length: int, draw: np.random.Generator) -> np.ndarray:
 
 def resonances(formants: np.ndarray) -> np.ndarray:
     """Amplitude of the vocal tract, lips and source at each frequency; (settings, 3) → (settings, frequencies)."""
-    frequencies = FREQUENCIES_HZ
-    gain = 1 / (1 + frequencies / 500)
+    gain = 1 / (1 + FREQUENCIES_HZ / 500)
     for column, bandwidth in zip(formants.T, BANDWIDTHS_HZ, strict=True):
-        ratio = frequencies / column[:, None]
-        gain = gain / np.sqrt((1 - ratio**2) ** 2 + (frequencies * bandwidth / column[:, None] ** 2) ** 2)
+        ratio = FREQUENCIES_HZ / column[:, None]
+        gain = gain / np.sqrt((1 - ratio**2) ** 2 + (ratio * bandwidth / column[:, None]) ** 2)
     return np.asarray(gain)
 
 
