@@ -34,7 +34,9 @@ def job(folder: Path, *, nodes: int, data_dir: Path, system: System = SYSTEM, jo
     folder.mkdir(exist_ok=True)
     (folder / "spec.json").write_text(spec.to_json())
     names = [Node(name=f"gpu{number}", address="127.0.0.1", port=1) for number in range(1, nodes + 1)] if job_id else []
-    return Job(folder=folder, spec=spec, system=system, train_script=TRAIN, job_id=job_id, nodes=names, data_dir=data_dir)
+    return Job(
+        folder=folder, spec=spec, system=system, train_script=TRAIN, job_id=job_id, nodes=names, data_dir=data_dir
+    )
 
 
 def settings(**changes: Any) -> System:

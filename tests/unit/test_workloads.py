@@ -13,6 +13,8 @@ import tiny_runs
 import torch
 from mlscaling import schedules
 from mlscaling.catalog import load_workload
+from mlscaling.failures import classify
+from mlscaling.workload_source import declared
 from mlscaling.workloads import workload_by_name, workload_names
 from mlscaling.workloads.base import Request
 from mlscaling.workloads.resnet import centre_box, random_box
@@ -190,27 +192,74 @@ def test_shards_give_the_same_rows_held_in_memory_or_read_from_disk(articles, mo
 
 
 @pytest.mark.parametrize(
+    "damage", [lambda b: b[: len(b) // 2], lambda b: b"no image", None], ids=["cut", "text", "gone"]
+)
+def test_a_damaged_prepared_image_is_a_failure_of_the_data_that_names_it(digits, tmp_path, damage) -> None:
+    (tmp_path / "train" / "n90000000").mkdir(parents=True)
+    (tmp_path / "train.txt").write_text("n90000000/x.JPEG\n")
+    path = tmp_path / "train" / "n90000000" / "x.JPEG"
+    if damage:
+        path.write_bytes(damage(next((digits / "train").glob("*/*.JPEG")).read_bytes()))
+    samples = workload("resnet", scale="tiny", data_dir=tmp_path).samples("train")
+    with pytest.raises(ValueError, match=f"mlscaling data error: {path}: .*prepare the dataset anew") as error:
+        samples[Request(0, np.array([0]))]
+    assert classify([f"0: ValueError: {error.value}"], otherwise="").failure_class == "data"
+
+
+def test_a_damaged_shard_is_a_failure_of_the_data_that_names_it(articles, tmp_path) -> None:
+    path = tmp_path / "train_00000.hdf5"
+    path.write_bytes((articles / path.name).read_bytes()[:5000])
+    with pytest.raises(ValueError, match=f"mlscaling data error: {path}: .*prepare the dataset anew"):
+        workload("bert", scale="tiny", data_dir=tmp_path).samples("train")
+
+
+@pytest.mark.parametrize("name", workload_names())
+def test_names_read_from_a_modules_source_are_those_it_has(name: str) -> None:
+    found, module = declared(name), workload(name, scale="tiny")
+    assert found.sizes == set(module.full_scale)
+    assert found.static_shapes == module.static_shapes
+    asked = set()
+    real = type(module).hyperparameter
+    type(module).hyperparameter = lambda self, key, *default: asked.add(key) or real(self, key, *default)
+    try:
+        module.optimizer(module.model())
+        module.schedule()
+        module.log_values()
+    finally:
+        type(module).hyperparameter = real
+    assert asked <= found.hyperparameters
+    assert asked
+
+
+@pytest.mark.parametrize(
     ("name", "totals", "quality"), [("resnet", [8, 6], 0.75), ("bert", [4, 20, 5], 0.25), ("rnnt", [8, 3, 60], 0.05)]
 )
 def test_quality_is_a_ratio_of_counts(name: str, totals, quality: float) -> None:
     assert workload(name).quality(totals) == quality
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", workload_names())
-def test_full_scale_takes_an_optimiser_step_on_one_real_shaped_sample(name: str) -> None:
-    """BERT with its real hidden sizes but one layer: 24 would need 5 GiB for nothing new."""
-    found = workload(name, model={"num_hidden_layers": 1} if name == "bert" else {})
+def test_full_scale_takes_an_optimiser_step_on_one_real_shaped_sample(name: str, monkeypatch) -> None:
+    """BERT-large takes 7 GiB and 45 s of a core; how its 336 million weights are drawn is tested at the tiny scale."""
+    monkeypatch.setattr(torch.nn.init, "trunc_normal_", lambda value, **_: value.normal_(std=0.02))
+    found = workload(name)
     torch.manual_seed(0)
     model = found.model().train()
     optimizer = found.optimizer(model)
-    before = [value.detach().clone() for value in model.parameters()]
+    before = [some_of(value) for value in model.parameters()]
     loss = found.loss(model, BATCHES[name]())
     loss.backward()
     optimizer.step()
     assert torch.isfinite(loss)
-    changed = [not torch.equal(old, new) for old, new in zip(before, model.parameters(), strict=True)]
+    changed = [not torch.equal(old, some_of(new)) for old, new in zip(before, model.parameters(), strict=True)]
     assert sum(changed) > 0.3 * len(changed)
     assert all(torch.isfinite(value).all() for value in model.parameters())
+
+
+def some_of(value: torch.Tensor) -> torch.Tensor:
+    """A thousand of its numbers: a copy of all would take as much memory as the model."""
+    return value.detach().flatten()[:: max(1, value.numel() // 1000)].clone()
 
 
 def image_batch():

@@ -20,7 +20,7 @@ def unknown_names(workload: WorkloadSpec, *, scale: str, file: str) -> list[Prob
     horizon = f"max_{workload.convergence_unit}"
     for size, name in _first_use(settings):
         where = f"scales.{scale}.hyperparameters[global_batch_size={size}].{name}"
-        if known.hyperparameters is not None and name not in known.hyperparameters | {horizon}:
+        if name not in known.hyperparameters | {horizon}:
             value = settings.hyperparameters[size][name]
             legal = ", ".join(sorted(known.hyperparameters | {horizon}))
             message = f"is no hyper-parameter of the workload; legal: {legal}"

@@ -37,10 +37,4 @@ def records_of_rcps(
 def _renamed(rcp: RcpRecord, names: Mapping[str, str]) -> dict[str, Scalar]:
     """Its hyper-parameters under a workload's names; those with an empty one are left out."""
     renamed = {names.get(name, name): value for name, value in rcp.hyperparameters.items()}
-    return {name: _scalar(value) for name, value in renamed.items() if name}
-
-
-def _scalar(value: Any) -> Scalar:
-    """A list, as of epochs at which the learning rate falls, as text: `40, 50`."""
-    found: Scalar = ", ".join(map(str, value)) if isinstance(value, list) else value
-    return found
+    return {name: value for name, value in renamed.items() if name}

@@ -66,6 +66,8 @@ class DatasetSpec:
     """Parameters of generator and preparation (sizes, seeds)."""
     source: str = ""
     """Who gives the raw files out, for the error message when they are missing."""
+    prepared_bytes: int = 0
+    """About the size of the prepared data; 0: not known, and small where they are generated."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

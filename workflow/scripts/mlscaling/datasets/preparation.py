@@ -37,6 +37,8 @@ def prepare_dataset(
     form = module_by_name("mlscaling.datasets", spec.format, kind="dataset format", without=NOT_FORMATS)
     if spec.generator:
         generate_raw(spec, raw_dir=raw_dir)
+    raw.require(spec, raw_dir=raw_dir)
+    require_space(spec, data_dir=data_dir)
     request = {"dataset": spec.name, "format": spec.format, "options": dict(sorted(spec.options.items()))}
     request["raw"] = raw.verify(spec, raw_dir=raw_dir)
     record = finished_record(data_dir, request=request)
@@ -57,6 +59,25 @@ def prepare_dataset(
         write_text(checksums(data_dir), data_dir / raw.CHECKSUMS)
         write_list(data_dir)
     write_json(manifest, record)
+
+
+def require_space(spec: DatasetSpec, *, data_dir: Path) -> None:
+    """Say what the prepared data take, before the first checksum; what an earlier preparation left counts as free.
+
+    Raises:
+        OSError: where the disk has less.
+    """
+    if not spec.prepared_bytes or data_dir.exists():
+        return
+    folder = next(parent for parent in data_dir.absolute().parents if parent.is_dir())
+    partial = data_dir.with_name(data_dir.name + ".partial")
+    written = sum(path.stat().st_size for path in partial.rglob("*") if path.is_file())
+    free = shutil.disk_usage(folder).free + written
+    need = f"the prepared data take about {spec.prepared_bytes / 1e9:.0f} GB in {data_dir}, beside the raw files"
+    message = f"dataset {spec.name}: {need}; {free / 1e9:.0f} GB are free"
+    print(message, flush=True)
+    if free < spec.prepared_bytes:
+        raise OSError(f"{message}: not enough")
 
 
 def generate_raw(spec: DatasetSpec, *, raw_dir: Path) -> None:

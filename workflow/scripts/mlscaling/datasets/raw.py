@@ -48,19 +48,27 @@ def expected_files(spec: DatasetSpec, *, raw_dir: Path) -> Mapping[str, Mapping[
     return read_checksums(raw_dir) if spec.generator else spec.raw
 
 
-def verify(spec: DatasetSpec, *, raw_dir: Path) -> dict[str, dict[str, Any]]:
-    """Check every raw file; `{file: {"sha256", "size_bytes"}}` for the manifest.
-
-    All missing files are named at once, before the first checksum is taken, as a checksum may take minutes.
+def require(spec: DatasetSpec, *, raw_dir: Path) -> Mapping[str, Mapping[str, Any]]:
+    """The expected files, which are all there; a checksum, which may take minutes, is not taken yet.
 
     Raises:
-        FileNotFoundError: for missing files, saying who gives them out.
-        ValueError: for a file of another size or checksum, naming what was expected and found.
+        FileNotFoundError: names all that are missing at once, and who gives them out.
     """
     expected = expected_files(spec, raw_dir=raw_dir)
     missing = [name for name in expected if not (raw_dir / name).is_file()]
     if missing:
         raise FileNotFoundError(_missing_message(spec, raw_dir=raw_dir, expected=expected, missing=missing))
+    return expected
+
+
+def verify(spec: DatasetSpec, *, raw_dir: Path) -> dict[str, dict[str, Any]]:
+    """Check every raw file; `{file: {"sha256", "size_bytes"}}` for the manifest.
+
+    Raises:
+        FileNotFoundError: for missing files, as `require`.
+        ValueError: for a file of another size or checksum, naming what was expected and found.
+    """
+    expected = require(spec, raw_dir=raw_dir)
     return {name: _verified(raw_dir / name, known=known, spec=spec) for name, known in sorted(expected.items())}
 
 

@@ -112,11 +112,18 @@ class PretrainingSamples:
 
     @functools.cached_property
     def _shards(self) -> list[list[Any]]:
-        """HDF5 datasets by shard and key."""
+        """HDF5 datasets by shard and key; ValueError for a file that is cut off or no such shard, naming it."""
         import h5py
 
-        files = [h5py.File(path) for path in self._paths]
-        return [[file[key] for key in self.KEYS] for file in files]
+        shards = []
+        for path in self._paths:
+            try:
+                file = h5py.File(path)
+                shards.append([file[key] for key in self.KEYS])
+            except (OSError, KeyError) as error:
+                message = f"mlscaling data error: {path}: {error}; prepare the dataset anew"
+                raise ValueError(message) from error
+        return shards
 
     def __len__(self) -> int:
         """Number of examples."""

@@ -77,8 +77,7 @@ class ImageSamples:
         """Images, uint8 (samples, 3, height, width), and classes, int64 (samples,)."""
         pixels = np.empty((len(request.indices), self._size, self._size, 3), dtype=np.uint8)
         for row, index in enumerate(request.indices):
-            with Image.open(self._folder / os.fsdecode(self._names[index])) as file:
-                image = file.convert("RGB")
+            image = opened_image(self._folder / os.fsdecode(self._names[index]))
             pixels[row] = self._cropped(image, epoch=request.epoch, index=int(index))
         images = torch.from_numpy(pixels).permute(0, 3, 1, 2)
         return images, torch.from_numpy(self._labels[request.indices])
@@ -93,6 +92,19 @@ class ImageSamples:
         box = random_box(image.size, draws=draws[:40], scale_min=self._scale_min, ratio_max=self._ratio_max)
         array = np.asarray(image.resize(size, Image.Resampling.BILINEAR, box=box))
         return array[:, ::-1] if self._flip and draws[40] < 0.5 else array
+
+
+def opened_image(path: Path) -> Image.Image:
+    """A decoded image in RGB: ImageNet has some that are grey or CMYK.
+
+    Raises:
+        ValueError: for a file that is missing, cut off or no image, naming it.
+    """
+    try:
+        with Image.open(path) as file:
+            return file.convert("RGB")
+    except OSError as error:
+        raise ValueError(f"mlscaling data error: {path}: {error}; prepare the dataset anew") from error
 
 
 def centre_box(size: tuple[int, int], *, share: float) -> tuple[float, float, float, float]:
