@@ -56,14 +56,14 @@ def spec_of(workload: str, data_root: Path, *, nodes: int = 1, **changes: Any) -
 def endless(workload: str, data_root: Path, *, nodes: int = 1, epochs: int = 3) -> RunSpec:
     """A run of so many evaluations, which cannot reach its target."""
     settings = tiny_runs.workload_spec(workload)
-    samples = settings.scales["tiny"].train_samples
+    samples, unit = settings.scales["tiny"].train_samples, settings.convergence_unit
     return spec_of(
         workload,
         data_root,
         nodes=nodes,
         target=unreachable(settings.scales["tiny"].target, mode=settings.quality_mode),
         evaluate_every_samples=samples,
-        hyperparameters={"max_epochs": epochs, "max_samples": epochs * samples},
+        hyperparameters={f"max_{unit}": epochs * samples if unit == "samples" else epochs},
     )
 
 

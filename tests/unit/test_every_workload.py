@@ -54,12 +54,12 @@ def short(name: str, data: Path, *, nodes: int, ranks: int) -> RunSpec:
     settings = found.scales["tiny"]
     spec = tiny_runs.run_spec(name, data_dir=data, nodes=nodes, accelerators_per_node=ranks, evaluate_every_samples=0)
     interval = settings.evaluate_every_samples.at(spec.global_batch_size)
-    horizon = {"max_epochs": max(1, interval // settings.train_samples), "max_samples": interval}
+    units = interval if found.convergence_unit == "samples" else interval // settings.train_samples
     return dataclasses.replace(
         spec,
         target=unreachable(settings.target, mode=found.quality_mode),
         evaluate_every_samples=interval,
-        hyperparameters={**spec.hyperparameters, **horizon},
+        hyperparameters={**spec.hyperparameters, f"max_{found.convergence_unit}": units},
     )
 
 
