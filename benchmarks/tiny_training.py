@@ -5,44 +5,73 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "workflow" / "scripts"), str(ROOT / "tests" / "unit")]
 
 import tiny_runs  # noqa: E402
+import yaml  # noqa: E402
 from mlscaling.spec import RunSpec  # noqa: E402
-
-WORKLOADS = {
-    "resnet": ("imagenet_digits", 64),
-    "bert": ("wikipedia_closed_world", 32),
-    "rnnt": ("librispeech_digits", 32),
-}
-"""Workload → dataset and local batch size of the default study."""
+from mlscaling.workloads import workload_names  # noqa: E402
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """Options of every benchmark."""
+def local_batch_sizes() -> dict[str, int]:
+    """Workload → local batch size of the study of all five, for those that are built in."""
+    study = yaml.safe_load((ROOT / "config" / "studies" / "five_workloads.yaml").read_text(encoding="utf-8"))
+    built_in = workload_names()
+    curves = [curve for curve in study["curves"] if curve["workload"] in built_in]
+    return {curve["workload"]: curve["weak"]["local_batch_size"] for curve in curves}
+
+
+LOCAL_BATCH_SIZES = local_batch_sizes()
+
+
+def parser(description: str, *, all_workloads: bool = False) -> argparse.ArgumentParser:
+    """Options of every benchmark; `options.workload` is a list where it measures all of them."""
     found = argparse.ArgumentParser(description=description)
-    found.add_argument("--workload", choices=sorted(WORKLOADS), default="resnet")
+    names = list(LOCAL_BATCH_SIZES)
+    if all_workloads:
+        found.add_argument("--workload", choices=names, nargs="+", default=names)
+    else:
+        found.add_argument("--workload", choices=names, default="resnet")
     found.add_argument("--data-root", type=Path, default=ROOT / "results" / "benchmarks", help="tiny data is made here")
     return found
 
 
-def endless(workload: str, data_root: Path, *, nodes: int = 1, epochs: int = 3) -> RunSpec:
-    """A run of so many evaluations at the default study's local batch size, which cannot reach its target."""
-    dataset, local_batch_size = WORKLOADS[workload]
-    counts = tiny_runs.configuration("workloads", workload)["scales"]["tiny"]
+def spec_of(workload: str, data_root: Path, *, nodes: int = 1, **changes: Any) -> RunSpec:
+    """A run at the study's local batch size, on data that is prepared if it is not there."""
+    dataset = tiny_runs.workload_spec(workload).scales["tiny"].dataset
     return tiny_runs.run_spec(
         workload,
         data_dir=tiny_runs.prepared(dataset, data_root),
         nodes=nodes,
-        global_batch_size=local_batch_size * nodes,
-        target=-1.0,
-        quality_mode="min",
-        evaluate_every_samples=counts["train_samples"],
-        hyperparameters={"max_epochs": epochs, "max_samples": epochs * counts["train_samples"]},
+        global_batch_size=LOCAL_BATCH_SIZES[workload] * nodes,
+        **changes,
     )
+
+
+def endless(workload: str, data_root: Path, *, nodes: int = 1, epochs: int = 3) -> RunSpec:
+    """A run of so many evaluations, which cannot reach its target."""
+    settings = tiny_runs.workload_spec(workload)
+    samples, unit = settings.scales["tiny"].train_samples, settings.convergence_unit
+    return spec_of(
+        workload,
+        data_root,
+        nodes=nodes,
+        target=unreachable(settings.scales["tiny"].target, mode=settings.quality_mode),
+        evaluate_every_samples=samples,
+        hyperparameters={f"max_{unit}": epochs * samples if unit == "samples" else epochs},
+    )
+
+
+def unreachable(target: Any, *, mode: str) -> Any:
+    """A target like this one, which may be of several metrics, that no quality meets."""
+    if isinstance(target, Mapping):
+        return {metric: unreachable(value, mode=mode) for metric, value in target.items()}
+    return 2.0 if mode == "max" else -1.0
 
 
 def pin(core: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from slurm_study import POLL, STUDY, SlurmStudy, curve, quick
+from slurm_study import STUDY, SlurmStudy, curve, quick
 
 pytestmark = [pytest.mark.slurm, pytest.mark.training]
 RATE, RATE_GB_PER_S = "20mbit", 20e6 / 8 / 1e9
@@ -50,7 +50,7 @@ def seen(prepared: SlurmStudy, tmp_path_factory: pytest.TempPathFactory) -> Seen
     # With nothing to drop, a point of one run has a mean, and with it a scaling efficiency.
     rules = fast.path / "config/rounds/1.1.0.yaml"
     rules.write_text(rules.read_text().replace("trimmed_runs:", "trimmed_runs:\n  resnet: 0"))
-    fast.snakemake("tables", f"{POLL}15")
+    fast.snakemake("tables")
 
     four = curve(nodes=[4], runs=1, system="strict")
     text = STUDY.format(curves=f"{one_and_two}\n{four}").replace("[speedup]", "[network]")
@@ -65,7 +65,7 @@ def seen(prepared: SlurmStudy, tmp_path_factory: pytest.TempPathFactory) -> Seen
     for node in SLOW_NODES:
         study.cluster.narrow_link(node, rate=RATE)
     try:
-        study.snakemake(*LOGS, f"{POLL}12", check=False)
+        study.snakemake(*LOGS, check=False)
     finally:
         for node in SLOW_NODES:
             study.cluster.widen_link(node)

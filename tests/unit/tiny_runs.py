@@ -43,6 +43,7 @@ def dataset_spec(name: str, **changes: Any) -> DatasetSpec:
 
 def prepared(name: str, folder: Path) -> Path:
     """Prepared tiny data."""
+    folder.mkdir(parents=True, exist_ok=True)
     prepare_dataset(
         dataset_spec(name),
         raw_dir=folder / "raw" / name,
