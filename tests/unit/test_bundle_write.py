@@ -141,17 +141,20 @@ def test_what_cannot_be_taken_is_named(tmp_path: Path) -> None:
     (folder / "profile.sqlite").write_bytes(b"SQLite")
     (folder / "core.txt").write_bytes(bytes(range(256)) * 9)
     (folder / "passwords.txt").symlink_to("/etc/passwd")
-    (folder / "größe.txt").write_text("x")
+    (folder / "größe_tesla07.txt").write_text("x")
+    (folder / "tool.json").write_text('{"x": NaN}')
+    (folder / "odd.log").write_bytes(b"a log with \0 and \x1b[31mcolour\x1b[0m of tesla07\n")
     (folder / ".lock").touch()
     (folder / "topology_tesla07.xml").write_text("<host>tesla07</host>")
     made = bundle(source, tmp_path / "made_up.zip")
     reasons = {Path(name).name: reason for name, reason in made.about["left_out"].items()}
-    assert reasons.keys() == {"profile.sqlite", "core.txt", "passwords.txt", "größe.txt"}
+    assert reasons.keys() == {"profile.sqlite", "core.txt", "passwords.txt", "größe_host1.txt", "tool.json"}
     assert reasons["passwords.txt"] == "it is a link"
     assert reasons["core.txt"] == "it is no text, so it cannot be searched for secrets"
     with opened(made.path) as root:
-        taken = root / f"results/attempts/{POINT}/n1/run_0/attempt_0/topology_host1.xml"
-        assert taken.read_text() == "<host>host1</host>"
+        taken = root / f"results/attempts/{POINT}/n1/run_0/attempt_0"
+        assert (taken / "topology_host1.xml").read_text() == "<host>host1</host>"
+        assert (taken / "odd.log").read_bytes() == b"a log with \0 and \x1b[31mcolour\x1b[0m of host1\n"
 
 
 def test_a_table_that_does_not_follow_is_made_anew_and_named(tmp_path: Path) -> None:

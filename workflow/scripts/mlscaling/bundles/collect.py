@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from mlscaling.bundles import documents, environment, layout
-from mlscaling.bundles.archives import check_name
+from mlscaling.bundles.archives import BundleError, check_name
 from mlscaling.bundles.texts import encoding_of
 from mlscaling.study import Study
 
 _TREES: Final = ("runs", "attempts", "systems")
 """Folders of `results/<study>/` that hold evidence; everything else in it follows from them."""
+_OWN: Final = ("attempt.json", "spec.json", "command.json")
+"""Files of an attempt without which it is none."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,7 +94,7 @@ def _add_tree(collected: Collected, tree: str, source: Source) -> None:
     top = source.results / tree
     for path in _files_below(top):
         name = f"results/{tree}/{path.relative_to(top).as_posix()}"
-        content = b"" if (reason := _why_not(path, name)) else path.read_bytes()
+        content = b"" if (reason := _why_not(path, name) or _odd_evidence(path, name)) else path.read_bytes()
         if not reason and not encoding_of(content):
             reason = "it is no text, so it cannot be searched for secrets"
         if reason:
@@ -100,6 +102,17 @@ def _add_tree(collected: Collected, tree: str, source: Source) -> None:
         else:
             collected.files[name] = content
             collected.origins[name] = str(path)
+
+
+def _odd_evidence(path: Path, name: str) -> str:
+    """Why a file that a step or a tool left in an attempt cannot be read; what the workflow itself wrote must be."""
+    if path.name in _OWN or not name.startswith("results/attempts/"):
+        return ""
+    try:
+        documents.check(path, name=name)
+    except BundleError as error:
+        return str(error)
+    return ""
 
 
 def _files_below(top: Path) -> Iterator[Path]:

@@ -89,7 +89,7 @@ def _record_versions(root: Path, study: Study) -> list[int]:
 
 
 def containers(root: Path, study: Study) -> dict[str, Any]:
-    """System → what wrapped its ranks' commands, as the run records have it, with the digest where one is recorded."""
+    """System → what wrapped its ranks' commands, as the run records have it, with its digest."""
     found: dict[str, list[dict[str, Any]]] = {}
     for point in study.points:
         for run in range(point.num_runs):

@@ -40,6 +40,8 @@ class Cleaned:
 
     files: dict[str, bytes]
     """Name → content."""
+    left_out: Mapping[str, str]
+    """Name → why it stays behind."""
     names: Mapping[str, str]
     """Identity → pseudonym; empty where nothing is replaced."""
     logs: Mapping[str, tuple[str, str]]
@@ -68,8 +70,10 @@ def cleaned(collected: Collected, *, study: Study, anonymize: bool, no_secrets: 
         raise SecretError(found)
     files = {name: _allowed_variables(name, content) for name, content in collected.files.items()}
     if not anonymize:
-        return Cleaned(files=files, names={}, logs={}, notices=(), pseudonyms=None)
-    return _anonymized(files, study)
+        return Cleaned(
+            files=files, left_out=collected.left_out, names={}, logs={}, notices=(), pseudonyms=None
+        )  # fmt: skip
+    return _anonymized(files, study, left_out=collected.left_out)
 
 
 def _utf8(content: bytes) -> bytes:
@@ -81,7 +85,10 @@ def _allowed_variables(name: str, content: bytes) -> bytes:
     """A run record with those environment variables only that may be recorded today."""
     if not re.fullmatch(r"results/runs/.*/run_\d+\.json", name):
         return content
-    record = json.loads(content)
+    try:
+        record = json.loads(content)
+    except ValueError as error:
+        raise ValueError(f"{name}: not JSON: {error}") from None
     variables = record.get("environment")
     if not isinstance(variables, dict) or not variables.keys() - set(ENVIRONMENT):
         return content
@@ -89,12 +96,13 @@ def _allowed_variables(name: str, content: bytes) -> bytes:
     return (json.dumps({**record, "environment": allowed}, indent=1) + "\n").encode()
 
 
-def _anonymized(files: dict[str, bytes], study: Study) -> Cleaned:
+def _anonymized(files: dict[str, bytes], study: Study, *, left_out: Mapping[str, str]) -> Cleaned:
     public = (*_PUBLIC, *(f"results/runs/{point.path}/" for point in study.points if point.published))
     private = {name: content for name, content in files.items() if not name.startswith(public)}
     encodings = {name: encoding_of(content) for name, content in private.items()}
     texts = {name: decoded(content, encodings[name]) for name, content in private.items() if encodings[name]}
-    found = identities_in(texts.values(), known=_of_this_process(texts.values()))
+    everything = [*texts.values(), "\n".join((*files, *left_out))]
+    found = identities_in(everything, known=_of_this_process(everything))
     pseudonyms = pseudonyms_for(found, vocabulary=_vocabulary(study, texts))
     rewritten = {name: encoded(pseudonyms.replaced(text), encodings[name]) for name, text in texts.items()}
     result = {_renamed(name, pseudonyms): rewritten.get(name, content) for name, content in files.items()}
@@ -112,7 +120,14 @@ def _anonymized(files: dict[str, bytes], study: Study) -> Cleaned:
         for kind, names in pseudonyms.in_place.items()
         for text in sorted(names)
     ]
-    return Cleaned(files=result, names=pseudonyms.names, logs=hashes, notices=tuple(notices), pseudonyms=pseudonyms)
+    return Cleaned(
+        files=result,
+        left_out={pseudonyms.replaced(name): pseudonyms.replaced(reason) for name, reason in left_out.items()},
+        names=pseudonyms.names,
+        logs=hashes,
+        notices=tuple(notices),
+        pseudonyms=pseudonyms,
+    )
 
 
 def _of_this_process(texts: Iterable[str]) -> Iterator[Identity]:

@@ -73,6 +73,7 @@ GENERIC: Final = frozenset({
     "shared", "public", "data", "work", "student", "localhost", "localhost.localdomain",
 })  # fmt: skip
 """Names that say nobody, and are words elsewhere."""
+_PUBLIC_FOLDERS: Final = ("", "/usr", "/usr/local", "/opt", "/opt/conda", "/opt/venv", "/tmp", "/var", "/workspace")
 _MIN_STEM: Final = 3
 """Letters of `node07` before its number, from which on `node08` is its sibling."""
 
@@ -106,7 +107,7 @@ def identity(kind: str, text: str) -> Identity:
 
 def _says_something(item: Identity) -> bool:
     if item.kind == "folder":
-        return item.text.count("/") > 1 or item.text not in ("", "/usr", "/opt", "/tmp", "/var")
+        return item.text not in _PUBLIC_FOLDERS
     return bool(item.text) and item.text not in GENERIC
 
 

@@ -8,6 +8,9 @@ from typing import Final
 _MARKS: Final = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 """What PowerShell's redirection writes."""
 _PROBE: Final = 1 << 16
+_CONTROLS: Final = bytes(set(range(32)) - set(b"\t\n\r\x1b\b\f\v"))
+_MAX_ODD: Final = 0.05
+"""Share of control characters up to which something is text: a log may hold a few, a binary file holds many."""
 
 
 def encoding_of(content: bytes) -> str:
@@ -19,7 +22,8 @@ def encoding_of(content: bytes) -> str:
     for name, zeros in (("utf-16-le", probe[1::2]), ("utf-16-be", probe[0::2])):
         if zeros.count(0) > 0.9 * len(zeros) and len(content) % 2 == 0:
             return name
-    return ""
+    odd = len(content) - len(content.translate(None, _CONTROLS))
+    return "utf-8" if odd <= _MAX_ODD * len(content) else ""
 
 
 def decoded(content: bytes, encoding: str) -> str:

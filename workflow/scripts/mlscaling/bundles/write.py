@@ -90,7 +90,7 @@ def write_bundle(
         _mark_collected_rcps(source, root)
         study = assemble.study_of(root)
         derive(Work(study=study, root=root, out=root, jobs=jobs, checkers=checkers, draw=draw))
-        assemble.present(root, root, study, left_out=collected.left_out)
+        assemble.present(root, root, study, left_out=clean.left_out)
         assemble.finish(root, root, study)
         write_text(manifest(assemble.hashes_below(root)), root / layout.MANIFEST)
         files = _checked(root, clean)
