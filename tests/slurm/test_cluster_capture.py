@@ -28,7 +28,7 @@ folder, job_id = Path({folder!r}), os.environ["SLURM_JOB_ID"]
 system = dataclasses.replace(SYSTEM, launcher={launcher!r})
 spec = make_spec(data_dir=str(folder), emulated=True, nodes=2, accelerators_per_node=2)
 print(capture_nodes(Job(folder=folder, spec=spec, system=system, train_script=Path({scripts!r}) / "train.py",
-                        job_id=job_id, nodes=slurm.allocation(job_id))))
+                        job_id=job_id, nodes=slurm.allocation(job_id), data_dir=folder)))
 """
 
 
