@@ -79,7 +79,12 @@ class SlurmStudy:
     def snakemake(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run it to its end."""
         done = subprocess.run(
-            self.command(*arguments), cwd=self.path, env=self.environment(), capture_output=True, text=True, timeout=1500
+            self.command(*arguments),
+            cwd=self.path,
+            env=self.environment(),
+            capture_output=True,
+            text=True,
+            timeout=1500,
         )
         assert not check or done.returncode == 0, done.stdout + done.stderr + self.slurm_logs()
         return done
