@@ -48,8 +48,8 @@ def record_of(study: SlurmStudy, system: str, run: int) -> dict[str, Any]:
     return json.loads(study.results(f"runs/{system}/resnet/n2/run_{run}.json").read_text())
 
 
-def rows_of(study: SlurmStudy) -> list[dict[str, str]]:
-    with study.results("tables/runs.csv").open(newline="") as stream:
+def rows_of(study: SlurmStudy, table: str = "runs") -> list[dict[str, str]]:
+    with study.results(f"tables/{table}.csv").open(newline="") as stream:
         return list(csv.DictReader(stream))
 
 
@@ -126,13 +126,16 @@ def test_ranks_fill_the_nodes_that_may_be_used_in_the_order_asked_for(
     assert [(rank["rank"], rank["host"]) for rank in attempt["ranks"]] == list(enumerate(hosts))
 
 
-def test_logs_are_valid(trained: SlurmStudy) -> None:
+def test_every_run_converged_and_complies_and_no_point_is_invalid(trained: SlurmStudy) -> None:
     rows = rows_of(trained)
     assert [(int(row["nodes"]), int(row["run"])) for row in rows] == [*POINTS, (2, 0), (2, 0), (2, 1)]
-    assert {(row["compliance"], row["official_compliance"], row["num_attempts"]) for row in rows} == {
-        ("passed", "passed", "1")
+    verdicts = {
+        tuple(row[key] for key in ("status", "compliance", "official_compliance", "num_attempts")) for row in rows
     }
-    assert {row["status"] for row in rows} <= {"success", "aborted"}
+    assert verdicts == {("success", "passed", "passed", "1")}
+    points = rows_of(trained, "points")
+    assert [(int(row["nodes"]), row["num_converged"]) for row in points[:3]] == [(1, "3"), (2, "3"), (4, "3")]
+    assert {row["verdict"] for row in points} == {"incomplete"}, "the round asks for 5 runs"
     assert trained.results("report.html").stat().st_size > 0
 
 
@@ -147,7 +150,7 @@ def test_what_a_job_makes_may_change_and_re_runs_nothing(trained: SlurmStudy) ->
     before = study.read_text()
     swapped = before.replace(": run}", ": ?}").replace(": point}", ": run}").replace(": ?}", ": point}")
     study.write_text(swapped)
-    done = trained.snakemake("--dry-run")
+    done = trained.snakemake("--dry-run", "results/on_slurm/tables/summary.txt")
     study.write_text(before)
     assert swapped.count(": point}") == 2
     assert "Nothing to be done" in done.stdout + done.stderr
