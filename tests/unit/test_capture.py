@@ -39,6 +39,7 @@ def job(folder: Path, **changes: Any) -> Job:
     system = dataclasses.replace(SYSTEM, **changes.pop("system", {}))
     spec = make_spec(data_dir=str(folder), emulated=system.emulated)
     values = {"folder": folder, "spec": spec, "system": system, "train_script": TRAIN, "job_id": "", "nodes": []}
+    values["data_dir"] = folder
     return Job(**{**values, **changes})
 
 

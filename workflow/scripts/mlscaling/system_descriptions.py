@@ -42,29 +42,50 @@ def describe_system(
         verdict: file to write.
     """
     contents = [read_json(path) for path in records]
-    published = next((content for content in contents if "source" in content), None)
-    folder = ""
+    if (published := _published(contents)) is not None:
+        _keep(published, root=Path(published_root), description=description)
+    else:
+        write_json(describe(whose, contents), description)
+    summaries = [RunSummary.from_dict(answer["summary"]) for answer in evidence.read_compliance(compliance).values()]
+    made = verdict_on(whose, contents=contents, summaries=summaries, ruleset=ruleset, description=description)
+    write_json(made, verdict)
+
+
+def verdict_on(
+    whose: Described,
+    *,
+    contents: Sequence[Mapping[str, Any]],
+    summaries: Sequence[RunSummary],
+    ruleset: str,
+    description: Path,
+) -> dict[str, Any]:
+    """Verdict on a description that is there, from the run records and what the logs say."""
+    published, folder = _published(contents), ""
     if published is not None:
         folder = Path(published["source"]["log"]).parts[-3]
-        found = _keep(published, root=Path(published_root), description=description)
+        found: tuple[Finding, ...] = () if published["source"]["description"] else (_missing(published),)
     else:
-        values = describe(whose, contents)
-        write_json(values, description)
-        found = check_nodes(whose, contents, values)
-    summaries = [RunSummary.from_dict(answer["summary"]) for answer in evidence.read_compliance(compliance).values()]
+        found = check_nodes(whose, contents, read_json(description))
     answer = description_verdict(description, summaries, ruleset=ruleset, folder=folder, found=found)
     named = {"schema_version": answer["schema_version"], "system": whose.system, "nodes": whose.nodes}
-    write_json(named | answer, verdict)
+    return named | answer
 
 
-def _keep(record: Mapping[str, Any], *, root: Path, description: Path) -> tuple[Finding, ...]:
+def _published(contents: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    return next((content for content in contents if "source" in content), None)
+
+
+def _missing(record: Mapping[str, Any]) -> Finding:
+    message = f"there is no description of {record['source']['log']} in the tree"
+    return Finding(check="description_missing", severity="warning", message=message)
+
+
+def _keep(record: Mapping[str, Any], *, root: Path, description: Path) -> None:
     """Copy the description of a published run's tree; an empty one where it has none."""
     source = record["source"]
     if not source["description"]:
         write_json({}, description)
-        message = f"there is no description of {source['log']} in the tree"
-        return (Finding(check="description_missing", severity="warning", message=message),)
+        return
     submitter = (root / source["log"]).parents[3]
     with written_beside(description) as beside:
         shutil.copyfile(submitter / "systems" / source["description"], beside)
-    return ()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mlscaling import evidence, likeness
+from mlscaling.bundles.derive_systems import verdicts_on_descriptions
 from mlscaling.files import read_json, write_json, write_text
 from mlscaling.gate import gate
 from mlscaling.mlperf import compliance, official, rcp
@@ -28,6 +29,8 @@ from mlscaling.study import Study, expected_log, planned
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from mlscaling.plots import Context
 
 LOGS_PER_PROCESS: Final = 24
 """Of the official compliance checker: it starts in 0.2 s and takes 0.06 s for a log."""
@@ -203,8 +206,12 @@ def _tables(work: Work) -> None:
     verdict = gate(made["points"], made["runs"])
     if verdict["passed"]:
         write_json(verdict, work.out / "results/validation/validated.json")
-    _summary(work, plan, made, alike=_likeness(work))
-    _figures(work, plan, made, rcps=rcps)
+    from mlscaling.plots import Context
+
+    network = _network(work, plan)
+    described = verdicts_on_descriptions(work.study, root=work.root, out=work.out, logged=work.logged)
+    _summary(work, plan, made, likeness=_likeness(work), descriptions=described, network=network)
+    _figures(work, made, context=Context(planned=plan, rcps=rcps, network=network))
     _collected_rcps(work)
 
 
@@ -227,22 +234,31 @@ def _likeness(work: Work) -> list[dict[str, Any]]:
     return verdicts
 
 
-def _summary(
-    work: Work, plan: Planned, made: Mapping[str, pd.DataFrame], *, alike: Sequence[Mapping[str, Any]]
-) -> None:
+def _network(work: Work, plan: Planned) -> pd.DataFrame:
+    from mlscaling import network_table, tables
+
+    runs = [(point, run) for point in work.study.points for run in work.logged(point)]
+    table = network_table.network_table(
+        plan,
+        records=evidence.read_runs(work.record(*run) for run in runs if work.record(*run).is_file()),
+        attempts=network_table.read_preflights(work.root / "results/attempts"),
+    )
+    path = work.out / "results/tables/network.csv"
+    tables.write_table(table, path)
+    return tables.read_table(path, "network")
+
+
+def _summary(work: Work, plan: Planned, made: Mapping[str, pd.DataFrame], **more: Any) -> None:
     from mlscaling import summary
 
     for ending, make in (("txt", summary.text_summary), ("rst", summary.rst_summary)):
-        text = make(made["points"], made["scaling"], plan, likeness=alike)
+        text = make(made["points"], made["scaling"], plan, **more)
         write_text(text, work.out / f"results/tables/summary.{ending}")
 
 
-def _figures(
-    work: Work, plan: Planned, made: Mapping[str, pd.DataFrame], *, rcps: Mapping[str, Mapping[str, Any]]
-) -> None:
+def _figures(work: Work, made: Mapping[str, pd.DataFrame], *, context: Context) -> None:
     from mlscaling import plots, tables
 
-    context = plots.Context(planned=plan, rcps=rcps)
     for name in work.study.plots:
         outputs = {form: work.out / f"results/plots/{name}.{form}" for form in ("svg", "png", "csv")}
         outputs["caption"] = work.out / f"results/plots/{name}.rst"
