@@ -43,6 +43,7 @@ rule submission:
         logs=submittable_logs,
         compliance=compliance_of_study,
         records=records_of_study,
+        systems=systems_of_study("{results}/systems/{system}_n{nodes}.json"),
         library=library("make_submission.py"),
     output:
         # The trees lie beside it: as a directory() output, Snakemake would put a hidden file into each.

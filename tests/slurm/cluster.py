@@ -243,6 +243,7 @@ class Cluster:
         for node, name in enumerate(self._names(), start=1):
             space, outside = f"{BRIDGE}-{name}", _outer_end(name)
             _run("ip", "netns", "add", space)
+            _run("ip", "link", "delete", outside, check=False)  # a namespace that is going may still hold its end
             _run("ip", "link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", space)
             _run("ip", "link", "set", outside, "master", BRIDGE, "up")
             _run("ip", "-n", space, "address", "add", f"{files.address(node)}/24", "dev", "eth0")
