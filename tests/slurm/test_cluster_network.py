@@ -16,8 +16,9 @@ pytestmark = [pytest.mark.slurm, pytest.mark.training]
 RATE, RATE_GB_PER_S = "20mbit", 20e6 / 8 / 1e9
 LIMIT = 4 * RATE_GB_PER_S
 """Threshold of the system `strict`."""
-SLOW_NODES = (2, 5)
-"""Jobs of 2 and of 4 nodes take the first six nodes, in either order: each of them gets exactly one of these."""
+SLOW_NODES = (3, 4)
+"""Nodes hang on two switches, the odd and the even ones: jobs of 2 and of 4 nodes take the first of one switch each, in
+either order, so that each of them gets exactly one of these."""
 TRAINED, STOPPED = "test_cluster/resnet/n2", "strict/resnet/n4"
 LOGS = [f"results/on_slurm/runs/{point}/result_0.txt" for point in (TRAINED, STOPPED)]
 REPORT = ["tables", "results/on_slurm/plots/network.svg", "results/on_slurm/tables/summary.txt"]
@@ -105,7 +106,7 @@ def test_without_a_threshold_throughput_is_lower_and_convergence_the_same(seen: 
 def test_both_sweeps_are_in_table_figure_and_summary(seen: Seen) -> None:
     table = {(row["system"], row["nodes"], row["ranks"], row["stopped"]) for row in rows(seen.study, "network")}
     assert table == {("test_cluster", "2", "2", "False"), ("strict", "4", "4", "True")}
-    assert {row["slow_node"] for row in rows(seen.study, "network") if row["nodes"] == "4"} <= {"node2", "node5"}
+    assert {row["slow_node"] for row in rows(seen.study, "network") if row["nodes"] == "4"} <= {"node3", "node4"}
     fast = {float(row["best_bus_bandwidth_gb_per_s"]) for row in rows(seen.fast, "network")}
     assert min(fast) > 2 * RATE_GB_PER_S
     assert "stopped" in seen.study.results("plots/network.rst").read_text()
