@@ -129,7 +129,7 @@ def _make_run(results: Path, study: Study, point: Point, run: int, *, failed: bo
     path.write_bytes(log)
     record = {
         "schema_version": 1,
-        "spec": dataclasses.asdict(spec),
+        "spec": json.loads(spec.to_json()),
         "system": dataclasses.asdict(point.system),
         "published_attempt": len(statuses) - 1,
         "attempts": attempts,

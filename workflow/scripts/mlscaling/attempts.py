@@ -277,7 +277,7 @@ def _publish(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
 def _record(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> dict[str, Any]:
     return {
         "schema_version": 1,
-        "spec": dataclasses.asdict(dataclasses.replace(spec, data_dir="")),
+        "spec": json.loads(dataclasses.replace(spec, data_dir="").to_json()),
         "system": {**dataclasses.asdict(system), "environment": provenance.without_secrets(system.environment)},
         "published_attempt": int(folder.name.removeprefix("attempt_")),
         "attempts": read_attempts(paths.attempts_dir),
