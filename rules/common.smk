@@ -92,8 +92,8 @@ def attempts_dir(wildcards, output):
 
     It takes `output` so that Snakemake does not compare it: whether a job makes a run or a point may change.
     """
-    run = f"/run_{wildcards.run}" if hasattr(wildcards, "run") else ""
-    return f"{RESULTS}/attempts/{point_of(wildcards).path}{run}"
+    folder = f"{RESULTS}/attempts/{point_of(wildcards).path}"
+    return f"{folder}/run_{wildcards.run}" if hasattr(wildcards, "run") else folder
 
 
 def training(wildcards):
