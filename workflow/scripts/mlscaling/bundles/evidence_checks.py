@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
@@ -98,7 +97,7 @@ def _of_import(point: Point, run: int, record: Mapping[str, Any], *, name: str) 
 def _of_training(
     root: Path, study: Study, point: Point, run: int, record: Mapping[str, Any], *, sha256: str, name: str
 ) -> Iterator[Difference]:
-    expected = json.loads(json.dumps(dataclasses.asdict(run_spec(study, point, run=run))))
+    expected = json.loads(run_spec(study, point, run=run).to_json())
     for key in sorted(expected.keys() | record["spec"].keys()):
         if expected.get(key) != record["spec"].get(key):
             found = json.dumps(record["spec"].get(key))
