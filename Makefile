@@ -27,8 +27,8 @@ verify: $(VENV)/workflow ## make every number of a bundle anew: make verify BUND
 figures: $(VENV)/workflow ## draw the three figures of the published v1.1 study into results/seed
 	@$(SNAKEMAKE) seed_figures
 
-test: $(VENV)/dev        ## run every test and check; those on a Slurm cluster skip where it cannot be brought up
-	$(BIN)/python -m pytest
+test: $(VENV)/dev        ## run every test and check, but for those that need a Slurm cluster
+	$(BIN)/python -m pytest -m "not slurm"
 
 test-slurm: $(VENV)/dev  ## run only the tests that bring up a Slurm cluster (root on Debian)
 	$(BIN)/python -m pytest -m slurm
