@@ -26,8 +26,9 @@ def test_what_follows_from_the_evidence_is_what_the_rules_made(trained: Checkout
         derived = [name for name in names if name.startswith(DERIVED)]
         theirs = {name: (trained.results() / name.removeprefix("results/")).read_bytes() for name in derived}
         assert {name for name in derived if (root / name).read_bytes() != theirs[name]} == set()
-    assert len(derived) == 2 + 9 + 3 + 2 + 5 + 20
-    assert sum(name.startswith("results/attempts/") for name in names) == 9 * 5
+    assert len(derived) == 2 + 9 + 3 + 2 + 6 + 20 + 2
+    for file in ("attempt.json", "spec.json", "command.json", "ranks.log", "mlperf.log", "nodes.json"):
+        assert sum(name.startswith("results/attempts/") and name.endswith(f"/{file}") for name in names) == 9, file
     assert sum(name.startswith("results/runs/") for name in names) == 9 * 2
 
 
