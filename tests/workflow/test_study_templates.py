@@ -31,7 +31,7 @@ def trainings(study: str, *, profile: str) -> Counter:
 
 
 def test_five_workloads_have_the_required_runs_on_one_and_two_nodes() -> None:
-    found = trainings("five_workloads", profile="local")
+    found = trainings("five_workloads", profile="slurm")  # whose plain log names each training
     assert found == {(name, nodes, "emulated_cpu"): runs for name, runs in RUNS.items() for nodes in "12"}
 
 
