@@ -101,8 +101,8 @@ def _software(nodes: Sequence[Node], gpus: Sequence[Node], records: Sequence[Map
     stack = {
         f"{name}_version": _most(nodes, words.package(name)) for name in ("python", "torch", "torchvision", "numpy")
     }
-    stack |= {key: _most(gpus, words.library(name)) for name, key in _GPU_LIBRARIES.items()}
-    stack |= {key: _most(nodes, words.library(name)) for name, key in _LIBRARIES.items()}
+    stack |= {key: _most(gpus, words.version_of_library(name)) for name, key in _GPU_LIBRARIES.items()}
+    stack |= {key: _most(nodes, words.version_of_library(name)) for name, key in _LIBRARIES.items()}
     driver = "rocm_driver_version" if _most(gpus, words.vendor) == "AMD" else "cuda_driver_version"
     stack[driver] = _most(gpus, words.driver)
     versions = Counter(str(slurm["version"]) for record in records if "version" in (slurm := _part(record, "slurm")))

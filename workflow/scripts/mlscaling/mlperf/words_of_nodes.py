@@ -122,7 +122,7 @@ def package(name: str) -> Callable[[Node], str]:
     return lambda node: text_of(((node.get("software") or {}).get("packages") or {}).get(name))
 
 
-def library(name: str) -> Callable[[Node], str]:
+def version_of_library(name: str) -> Callable[[Node], str]:
     """Version of a library."""
     return lambda node: text_of(((node.get("software") or {}).get("libraries") or {}).get(name))
 
