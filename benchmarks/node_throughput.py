@@ -7,10 +7,7 @@ goal for ResNet on two idle cores is at least 1.6.
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 import tiny_training  # isort: skip  (it says where the next ones are)
@@ -20,21 +17,7 @@ from mlscaling.spec import RunSpec
 
 def throughputs(spec: RunSpec, log: Path) -> list[float]:
     """Samples per second of every block but the first."""
-    spec_file = log.with_suffix(".json")
-    spec_file.write_text(spec.to_json(), encoding="utf-8")
-    port = str(tiny_runs.free_port())
-    environment = {**os.environ, "PYTHONPATH": str(tiny_runs.SCRIPTS), "OMP_NUM_THREADS": "1"}
-    ranks = [
-        subprocess.Popen(
-            ["taskset", "--cpu-list", str(rank), sys.executable, "-c", tiny_runs.RANK, str(spec_file), str(log)],
-            env=environment | tiny_runs.rank_variables(spec, rank=rank, port=port),
-            stdout=subprocess.DEVNULL,
-        )
-        for rank in range(spec.world_size)
-    ]
-    codes = [rank.wait() for rank in ranks]
-    if any(codes):
-        raise SystemExit(f"a rank failed; see {log}")
+    tiny_training.train_pinned(spec, log)
     found = [event["value"]["throughput"] for event in tiny_runs.events(log) if event["key"] == "tracked_stats"]
     return found[1:]
 

@@ -6,9 +6,6 @@ evaluation; other: what the run does besides, e.g. opening its data; stop: `run_
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,22 +19,8 @@ PHASES = ("start", "init", "train", "evaluation", "other", "stop")
 
 def seconds_by_phase(spec: RunSpec, log: Path) -> dict[str, float]:
     """Train with a core for each rank."""
-    spec_file = log.with_suffix(".json")
-    spec_file.write_text(spec.to_json(), encoding="utf-8")
-    port = str(tiny_runs.free_port())
-    environment = {**os.environ, "PYTHONPATH": str(tiny_runs.SCRIPTS), "OMP_NUM_THREADS": "1"}
     begin = time.time()
-    ranks = [
-        subprocess.Popen(
-            ["taskset", "--cpu-list", str(rank), sys.executable, "-c", tiny_runs.RANK, str(spec_file), str(log)],
-            env=environment | tiny_runs.rank_variables(spec, rank=rank, port=port),
-            stdout=subprocess.DEVNULL,
-        )
-        for rank in range(spec.world_size)
-    ]
-    codes = [rank.wait() for rank in ranks]
-    if any(codes):
-        raise SystemExit(f"a rank failed; see {log}")
+    tiny_training.train_pinned(spec, log)
     return _phases(log, begin=begin, end=time.time())
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,17 +61,29 @@ def endless(workload: str, data_root: Path, *, nodes: int = 1, epochs: int = 3) 
         workload,
         data_root,
         nodes=nodes,
-        target=unreachable(settings.scales["tiny"].target, mode=settings.quality_mode),
+        target=tiny_runs.unreachable(settings.scales["tiny"].target, mode=settings.quality_mode),
         evaluate_every_samples=samples,
         hyperparameters={f"max_{unit}": epochs * samples if unit == "samples" else epochs},
     )
 
 
-def unreachable(target: Any, *, mode: str) -> Any:
-    """A target like this one, which may be of several metrics, that no quality meets."""
-    if isinstance(target, Mapping):
-        return {metric: unreachable(value, mode=mode) for metric, value in target.items()}
-    return 2.0 if mode == "max" else -1.0
+def train_pinned(spec: RunSpec, log: Path) -> None:
+    """Train with a core for each rank; the spec is written beside the log. A failed rank ends the benchmark."""
+    spec_file = log.with_suffix(".json")
+    spec_file.write_text(spec.to_json(), encoding="utf-8")
+    port = str(tiny_runs.free_port())
+    environment = {**os.environ, "PYTHONPATH": str(tiny_runs.SCRIPTS), "OMP_NUM_THREADS": "1"}
+    ranks = [
+        subprocess.Popen(
+            ["taskset", "--cpu-list", str(rank), sys.executable, "-c", tiny_runs.RANK, str(spec_file), str(log)],
+            env=environment | tiny_runs.rank_variables(spec, rank=rank, port=port),
+            stdout=subprocess.DEVNULL,
+        )
+        for rank in range(spec.world_size)
+    ]
+    codes = [rank.wait() for rank in ranks]
+    if any(codes):
+        raise SystemExit(f"a rank failed; see {log}")
 
 
 def pin(core: int) -> None:

@@ -7,9 +7,7 @@ import dataclasses
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tiny_runs
@@ -42,12 +40,6 @@ distributed.exit_process(0)
 """
 
 
-def unreachable(target: Any, *, mode: str) -> Any:
-    if isinstance(target, Mapping):
-        return {metric: unreachable(value, mode=mode) for metric, value in target.items()}
-    return 2.0 if mode == "max" else -1.0
-
-
 def short(name: str, data: Path, *, nodes: int, ranks: int) -> RunSpec:
     """Two ranks until the first evaluation, which ends the run."""
     found = tiny_runs.workload_spec(name)
@@ -57,7 +49,7 @@ def short(name: str, data: Path, *, nodes: int, ranks: int) -> RunSpec:
     units = interval if found.convergence_unit == "samples" else interval // settings.train_samples
     return dataclasses.replace(
         spec,
-        target=unreachable(settings.target, mode=found.quality_mode),
+        target=tiny_runs.unreachable(settings.target, mode=found.quality_mode),
         evaluate_every_samples=interval,
         hyperparameters={**spec.hyperparameters, f"max_{found.convergence_unit}": units},
     )

@@ -8,6 +8,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ SCRIPTS = ROOT / "workflow" / "scripts"
 
 RANK = """
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from mlscaling.spec import RunSpec
 from mlscaling.trainer import main_rank
@@ -58,6 +60,13 @@ def workload_spec(name: str) -> WorkloadSpec:
     found, problems = load_workload(name, config_dir=ROOT / "config", file="", key="", ruleset="1.1.0")
     assert found is not None, problems
     return found
+
+
+def unreachable(target: Any, *, mode: str) -> Any:
+    """A target like this one, which may be of several metrics, that no quality meets."""
+    if isinstance(target, Mapping):
+        return {metric: unreachable(value, mode=mode) for metric, value in target.items()}
+    return 2.0 if mode == "max" else -1.0
 
 
 def run_spec(workload: str, *, scale: str = "tiny", data_dir: Path | str = "", **changes: Any) -> RunSpec:
