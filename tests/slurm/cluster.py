@@ -34,8 +34,10 @@ PACKAGES = {
     "munged": "munge",
     "ip": "iproute2",
 }
-"""Program that is needed → Debian package that has it."""
-COMMANDS = "check: say what this machine lacks; packages: Debian's, of all that is needed"
+"""Program that the cluster needs → Debian package that has it."""
+TEST_PACKAGES = {"ch-run": "charliecloud", "mpirun": "openmpi-bin", "espeak-ng": "espeak-ng", "chromium": "chromium"}
+"""Program that a test of the project needs besides → Debian package that has it."""
+COMMANDS = "check: say what the cluster lacks here; packages: Debian's, of all that the project's tests need and lack"
 os.environ["PATH"] += f"{os.pathsep}/usr/sbin{os.pathsep}/sbin"
 
 
@@ -377,7 +379,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--nodes", type=int, default=Shape().nodes, help="number of nodes")
     options = parser.parse_args(arguments)
     if options.command == "packages":
-        print(" ".join(PACKAGES.values()))
+        needed = (PACKAGES | TEST_PACKAGES).items()
+        print(" ".join(package for program, package in needed if shutil.which(program) is None))
         return 0
     cluster = Cluster(shape=Shape(nodes=options.nodes))
     if options.command == "check" or (options.command == "up" and missing()):

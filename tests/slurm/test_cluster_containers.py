@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
 
 import pytest
+from cluster import Cluster
 from machine_image import make_image
 from slurm_study import STUDY, SlurmStudy, curve
 
@@ -56,12 +58,23 @@ def study(prepared: SlurmStudy, image: Path, tmp_path_factory: pytest.TempPathFa
         curve(nodes=[2], runs=1, system="contained"),
         VENDOR.format(system="test_cluster", nodes=[1, 2, 4], runs=2),
         VENDOR.format(system="no_such_mount", nodes=[2], runs=1),
+        VENDOR.format(system="other_image", nodes=[2], runs=1),
     ]
     made = prepared.copy(tmp_path_factory.mktemp("slurm") / "containers", study=STUDY.format(curves="\n".join(curves)))
     write_configuration(made, image=image, program=program)
-    assert made.snakemake(check=False).returncode != 0  # for the mount that is not there
+    copy_to_local_storage(image, prepared.cluster)
+    assert made.snakemake(check=False).returncode != 0  # for the mount that is not there, and for the other image
     made.snakemake("--config", "accept_missing_runs=True")
     return made
+
+
+def copy_to_local_storage(image: Path, cluster: Cluster) -> None:
+    """The image on this host and on each node's own storage; that of node2 differs by one byte."""
+    shutil.copytree(image, cluster.local / "image", symlinks=True)
+    for spool in (cluster.state / "spool").glob("node*"):
+        shutil.copytree(image, spool / "local" / "image", symlinks=True)
+    with (cluster.state / "spool" / "node2" / "local" / "image" / "etc" / "passwd").open("a") as stream:
+        stream.write("\n")
 
 
 def write_configuration(study: SlurmStudy, *, image: Path, program: Path) -> None:
@@ -69,6 +82,7 @@ def write_configuration(study: SlurmStudy, *, image: Path, program: Path) -> Non
     contained = f"{SYSTEM}container: charliecloud\ncontainer_python: {sys.executable}\nmounts: {mounts}\n"
     systems = {
         "contained": f"{contained}image: {image}\n",
+        "other_image": f"{contained}image: {study.cluster.local}/image\nexclude_nodes: ['node[3-8]']\n",
         "no_such_image": f"{contained}image: {image}_missing\n",
         "no_such_mount": f"{contained}image: {image}\n".replace("mounts: [", "mounts: ['/no/such:/mnt', "),
     }
@@ -123,6 +137,14 @@ def test_a_mount_that_is_missing_ends_the_attempt_before_it_starts(study: SlurmS
     assert rows(study)["no_such_mount", "resnet_vendor", 2]["failure_class"] == "config"
     assert "there is no /no/such to mount" in rows(study)["no_such_mount", "resnet_vendor", 2]["finding"]
     assert not study.results("attempts/no_such_mount/resnet_vendor/n2/run_0/attempt_0/command.json").exists()
+
+
+def test_an_image_that_differs_on_one_node_ends_the_attempt_before_it_starts(study: SlurmStudy) -> None:
+    row = rows(study)["other_image", "resnet_vendor", 2]
+    assert (row["status"], row["failure_class"]) == ("failed", "config"), row
+    assert re.search(r"node2: image \S+/image has sha256:\w+, prepared was sha256:", row["finding"])
+    assert "node1" not in row["finding"]
+    assert not study.results("attempts/other_image/resnet_vendor/n2/run_0/attempt_0/command.json").exists()
 
 
 def test_an_image_that_is_missing_starts_no_job(study: SlurmStudy) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +15,22 @@ from slurm_study import STUDY, SlurmStudy, curve
 pytestmark = [pytest.mark.slurm, pytest.mark.training]
 POINTS = [(nodes, run) for nodes in (1, 2, 4) for run in (0, 1, 2)]
 """Node count and run of everything that a job each trains."""
+MPIRUN = os.environ.get("CI") == "true" or shutil.which("mpirun") is not None
+"""Whether the tests need Open MPI's, or may use it; as root it wants to be allowed."""
+LAUNCHERS = ["torchrun", *(["mpirun"] if MPIRUN else [])]
+"""Those that a run of two ranks on each of two nodes tries, beside `srun`."""
 TREE_ORDER = ["node4", "node3"]
 """The even nodes' switch comes first by name; Slurm lists node3 first."""
+AS_ROOT = "environment: {OMPI_ALLOW_RUN_AS_ROOT: 1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: 1}\n"
 OTHERS = "exclude_nodes: ['node[1-2,5-8]']\nrank_order: topology\n"
 
 
 @pytest.fixture(scope="module")
 def trained(prepared: SlurmStudy, tmp_path_factory: pytest.TempPathFactory) -> SlurmStudy:
     study = prepared.copy(tmp_path_factory.mktemp("slurm") / "study", study=with_runs_in_one_job(2))
-    two_ranks = {"launcher: srun": "launcher: torchrun", "rs_per_node: 1": "rs_per_node: 2"}
-    study.system("by_torchrun", two_ranks, keys=OTHERS)
+    for launcher, keys in (("torchrun", OTHERS), ("mpirun", OTHERS + AS_ROOT)):
+        two_ranks = {"launcher: srun": f"launcher: {launcher}", "rs_per_node: 1": "rs_per_node: 2"}
+        study.system(f"by_{launcher}", two_ranks, keys=keys)
     staged = f"stage_data_to: {study.cluster.local}/staged\ndrop_page_cache: true\n"
     study.system("in_one_job", {}, keys=OTHERS + staged)
     study.snakemake("--jobs=4")
@@ -32,7 +40,7 @@ def trained(prepared: SlurmStudy, tmp_path_factory: pytest.TempPathFactory) -> S
 def with_runs_in_one_job(runs: int) -> str:
     curves = [
         curve(nodes=[1, 2, 4], runs=3),
-        curve(nodes=[2], runs=1, system="by_torchrun", local_batch_size=32),
+        *(curve(nodes=[2], runs=1, system=f"by_{name}", local_batch_size=32) for name in LAUNCHERS),
         curve(nodes=[2], runs=runs, system="in_one_job", allocation="point"),
     ]
     return STUDY.format(curves="\n".join(curves))
@@ -55,7 +63,7 @@ def rows_of(study: SlurmStudy, table: str = "runs") -> list[dict[str, str]]:
 
 def test_every_run_or_point_is_one_job_and_nothing_else_is(trained: SlurmStudy) -> None:
     trainings = [f"rule_train test_cluster_resnet_{nodes}_{run}" for nodes, run in POINTS]
-    others = ["rule_prepare_dataset imagenet_digits", "rule_train by_torchrun_resnet_2_0"]
+    others = ["rule_prepare_dataset imagenet_digits", *(f"rule_train by_{name}_resnet_2_0" for name in LAUNCHERS)]
     in_one = "rule_train_in_one_job_resnet_n2 in_one_job_resnet_2"
     jobs = jobs_of(trained)
     assert sorted(jobs.values()) == sorted([*trainings, *others, in_one])
@@ -115,7 +123,7 @@ def test_one_node_starts_like_many(trained: SlurmStudy, nodes: int) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("system", "ranks_per_node"), [("by_torchrun", 2), ("in_one_job", 1)])
+@pytest.mark.parametrize(("system", "ranks_per_node"), [*((f"by_{name}", 2) for name in LAUNCHERS), ("in_one_job", 1)])
 def test_ranks_fill_the_nodes_that_may_be_used_in_the_order_asked_for(
     trained: SlurmStudy, system: str, ranks_per_node: int
 ) -> None:
@@ -128,7 +136,12 @@ def test_ranks_fill_the_nodes_that_may_be_used_in_the_order_asked_for(
 
 def test_every_run_converged_and_complies_and_no_point_is_invalid(trained: SlurmStudy) -> None:
     rows = rows_of(trained)
-    assert [(int(row["nodes"]), int(row["run"])) for row in rows] == [*POINTS, (2, 0), (2, 0), (2, 1)]
+    assert [(int(row["nodes"]), int(row["run"])) for row in rows] == [
+        *POINTS,
+        *((2, 0) for _ in LAUNCHERS),
+        (2, 0),
+        (2, 1),
+    ]
     verdicts = {
         tuple(row[key] for key in ("status", "compliance", "official_compliance", "num_attempts")) for row in rows
     }

@@ -372,7 +372,6 @@ def test_an_unpacked_bundle_is_read_as_its_results_are(small: Path, capsys: pyte
 
 
 def test_a_zip_is_read_as_its_results_are(small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("mlscaling.bundles.reading", reason="needs the reader of bundles")
     with zipfile.ZipFile(tmp_path / "bundle.zip", "w") as archive:
         archive.writestr("study.json", "{}")
         for path in small.rglob("*"):

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
+import shutil
+import subprocess
 import time
 from pathlib import Path
 
@@ -95,6 +98,24 @@ def test_the_report_is_one_file_without_remote_resources(trained: Checkout) -> N
         assert f"{name}.svg" in report
     loaded = re.findall(r"<(?:script|link|img)[^>]+(?:src|href)=[\"'](https?:[^\"']+)", report)
     assert loaded == []
+
+
+def test_a_browser_without_a_network_shows_the_report(trained: Checkout, tmp_path: Path) -> None:
+    browser = shutil.which("chromium")
+    if browser is None:
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)("needs Debian's package chromium")
+    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run"]
+    offline = ["--proxy-server=127.0.0.1:9", "--host-resolver-rules=MAP * ~NOTFOUND"]
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", *quiet, *offline, f"--user-data-dir={tmp_path}",
+               "--enable-logging=stderr", "--virtual-time-budget=10000", "--dump-dom"]  # fmt: skip
+    report = trained.results("report.html").resolve().as_uri()
+    shown = subprocess.run([*command, report], capture_output=True, text=True, timeout=120)
+    assert [line for line in shown.stderr.splitlines() if "CONSOLE" in line and "Error" in line] == []
+    body = re.sub(r"<(script|style)\b.*?</\1>", " ", shown.stdout, flags=re.DOTALL)
+    text = " ".join(re.sub(r"<[^>]+>", " ", body).split())
+    (line,) = (row for row in table(trained, "points") if (row["workload"], row["nodes"]) == ("resnet", "2"))
+    assert "a study that the tests train" in text
+    assert f"{float(line['time_to_train_min']):.4f}" in text
 
 
 @pytest.mark.parametrize("nodes", [1, 2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any, Final
 import pandas as pd
 
 from mlscaling import evidence, scoring, wording
+from mlscaling.bundles import reading
 from mlscaling.files import read_json
 from mlscaling.likeness import CurvePoint
 from mlscaling.mlperf.summary import RunSummary
@@ -82,8 +82,6 @@ def opened_results(path: Path) -> Iterator[Path]:
     if path.is_dir():
         yield _results_in(path)
     elif path.is_file():
-        # By name: unpacking is needed for archives only, and has its own dependencies.
-        reading = importlib.import_module("mlscaling.bundles.reading")
         with reading.opened(path) as folder:
             yield _results_in(folder)
     else:

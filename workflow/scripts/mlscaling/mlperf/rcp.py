@@ -74,20 +74,15 @@ def check_point(
         *_of_convergence(values, trimmed=rounds.trimmed_runs(benchmark)),
         *_of_records(records, global_batch_size, required=required),
     ]
+    of_round = {"benchmark": benchmark, "ruleset": ruleset}
     if answer is None and logs and rcps:
-        asked = official_question(
-            summaries, logs, benchmark=benchmark, ruleset=ruleset, rcps=rcps, required_runs=required
-        )
-        (answer,) = official.rcp([asked])
-    tests = _tests(
-        values, records, benchmark=benchmark, ruleset=ruleset, global_batch_size=global_batch_size, required=required
-    )
+        (answer,) = official.rcp([official_question(summaries, logs, **of_round, rcps=rcps, required_runs=required)])
+    tests = _tests(values, records, **of_round, global_batch_size=global_batch_size, required=required)
     complete, failed = len(values) >= required, has_errors(findings)
     pruned, full = (_judged(test, words=words, complete=complete, failed=failed) for words, test in tests.items())
     return {
         "schema_version": SCHEMA_VERSION,
-        "benchmark": benchmark,
-        "ruleset": ruleset,
+        **of_round,
         "global_batch_size": int(global_batch_size),
         **_counted(values, trimmed=rounds.trimmed_runs(benchmark)),
         "required_runs": required,
