@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SNAKEMAKE := PATH="$(abspath $(BIN)):$$PATH" $(abspath $(BIN))/snakemake --profile $(PROFILE)
 STUDY = $(shell sed -n 's/^study: *\([^ \#]*\).*/\1/p' config/config.yaml)
 
-.PHONY: help study bundle verify figures test test-slurm lint benchmarks cluster cluster-down config-reference lock clean
+.PHONY: help study bundle verify figures test test-rest test-slurm test-slurm-aside lint benchmarks cluster cluster-down config-reference lock clean
 
 help:                    ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -27,11 +27,19 @@ verify: $(VENV)/workflow ## make every number of a bundle anew: make verify BUND
 figures: $(VENV)/workflow ## draw the three figures of the published v1.1 study into results/seed
 	@$(SNAKEMAKE) seed_figures
 
-test: $(VENV)/dev        ## run every test and check, but for those that need a Slurm cluster
+test: $(VENV)/dev        ## run every test and check; those on a Slurm cluster skip without root or its packages
+	@$(MAKE) --no-print-directory --jobs=2 test-rest test-slurm-aside
+
+test-rest: $(VENV)/dev   ## run only the tests that need no Slurm cluster
 	$(BIN)/python -m pytest -m "not slurm"
 
-test-slurm: $(VENV)/dev  ## run only the tests that bring up a Slurm cluster (root on Debian)
+test-slurm: $(VENV)/dev  ## run only the tests that bring up a Slurm cluster (root on Debian 12)
 	$(BIN)/python -m pytest -m slurm
+
+# They wait more than they compute, so they run beside the others, and what they print comes at their end.
+test-slurm-aside: $(VENV)/dev
+	@log=$$(mktemp); $(BIN)/python -m pytest -m slurm -p no:cacheprovider > "$$log" 2>&1; status=$$?; \
+	  cat "$$log"; rm "$$log"; exit $$status
 
 lint: $(VENV)/dev        ## only the checks of style and types
 	$(BIN)/python -m pytest tests/contract/test_style.py

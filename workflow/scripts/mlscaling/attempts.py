@@ -266,9 +266,8 @@ def _publish(folder: Path, *, spec: RunSpec, system: System, paths: Paths) -> in
         shutil.copyfile(folder / "mlperf.log", beside)
     record = _record(folder, spec=spec, system=system, paths=paths)
     write_json({**record, "log_sha256": summary.sha256}, paths.record)
-    reached = (
-        f"{summary.status}, {60 * summary.time_to_train_min:.1f} s, {summary.convergence:g} {summary.convergence_unit}"
-    )
+    needed = f"{summary.convergence:g} {summary.convergence_unit}" if summary.converged else "target not reached"
+    reached = f"{summary.status}, {60 * summary.time_to_train_min:.1f} s, {needed}"
     name = f"{spec.workload} on {spec.nodes} node{'s' * (spec.nodes > 1)}, run {spec.run}"
     print(f"{name}: {reached} ({folder.name.replace('_', ' ')})")
     return 0
