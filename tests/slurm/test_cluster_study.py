@@ -21,7 +21,7 @@ LAUNCHERS = ["torchrun", *(["mpirun"] if MPIRUN else [])]
 """Those that a run of two ranks on each of two nodes tries, beside `srun`."""
 TREE_ORDER = ["node4", "node3"]
 """The even nodes' switch comes first by name; Slurm lists node3 first."""
-AS_ROOT = "environment: {OMPI_ALLOW_RUN_AS_ROOT: 1, OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: 1}\n"
+AS_ROOT = "environment: {OMPI_ALLOW_RUN_AS_ROOT: '1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: '1'}\n"
 OTHERS = "exclude_nodes: ['node[1-2,5-8]']\nrank_order: topology\n"
 
 
