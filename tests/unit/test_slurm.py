@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import runpy
 import socket
 import sys
@@ -87,6 +88,15 @@ def test_mpirun_gets_back_what_the_executor_stripped(nodes: int, hosts: str, slo
         ' exec "$@"',
         "mpirun",
         "env", "MASTER_ADDR=10.0.0.1", "MASTER_PORT=20345", "OMP_NUM_THREADS=3", "python", "a b.py",
+    ]  # fmt: skip
+
+
+def test_mpirun_is_told_another_order_rank_by_rank() -> None:
+    """By nodes, ranks would begin where mpirun itself runs, and rank 0 would not be where the others look for it."""
+    ordered = dataclasses.replace(request(nodes=2, accelerators=2), hosts=("gpu1", "gpu0"), hosts_are_ordered=True)
+    command = launchers.launch_command("mpirun", ordered)
+    assert command[command.index("--np") :][:8] == [
+        "--np", "4", "--map-by", "seq", "--host", "gpu1,gpu1,gpu0,gpu0", "--bind-to", "none",
     ]  # fmt: skip
 
 

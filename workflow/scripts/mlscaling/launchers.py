@@ -179,9 +179,12 @@ def mpirun(request: LaunchRequest) -> list[str]:
     """Open MPI's mpirun, which starts its daemons through Slurm and then the ranks, where a site prefers that.
 
     The daemons' launcher reads the node list from variables that Snakemake's executor has stripped, so they are given
-    back to it.
+    back to it. By nodes, ranks begin where mpirun itself runs, whatever that list's order; another order is given rank
+    by rank.
     """
     _check_job(request)
+    by_rank = ",".join(host for host in request.hosts for _ in range(request.ranks_per_node))
+    by_node = ["--map-by", f"ppr:{request.ranks_per_node}:node"]
     return [
         "env",
         *_allocation(request),
@@ -189,8 +192,7 @@ def mpirun(request: LaunchRequest) -> list[str]:
         "mpirun",
         "--np",
         str(request.nodes * request.ranks_per_node),
-        "--map-by",
-        f"ppr:{request.ranks_per_node}:node",
+        *(["--map-by", "seq", "--host", by_rank] if request.hosts_are_ordered else by_node),
         *([] if "--bind-to" in request.options else ["--bind-to", "none"]),
         *request.options,
         "sh",
