@@ -262,13 +262,16 @@ def workloads_of_study():
 
 
 def library(*files):
-    """A script and the library modules it imports, as inputs: editing one re-runs only what it makes."""
-    return [f"{SCRIPTS}/{file}" for file in sources_of(*files)]
+    """A script and the library modules it imports, as inputs: editing one re-runs only what it makes.
+
+    A function, since reading their imports takes time that a training job, whose rule has none, need not spend.
+    """
+    return lambda wildcards: [f"{SCRIPTS}/{file}" for file in sources_of(*files)]
 
 
 def library_of_figure(wildcards):
     """The same for a figure, whose module is imported by name."""
-    return library("plot.py", f"mlscaling/plots/{wildcards.plot}.py")
+    return library("plot.py", f"mlscaling/plots/{wildcards.plot}.py")(wildcards)
 
 
 def library_of_bundle():
