@@ -255,7 +255,8 @@ def test_schedules_are_the_references(name: str, size: int, rates: dict[int, flo
 def test_mask_rcnn_trains_biases_at_twice_the_rate_without_decay() -> None:
     found = workload("maskrcnn")
     others, biases = found.optimizer(found.model()).param_groups
-    assert (others["lr"], biases["lr"]) == (0.06, 0.12)
+    rate = found.hyperparameter("opt_base_learning_rate")
+    assert (others["lr"], biases["lr"]) == (rate, 2 * rate)
     assert (others["weight_decay"], biases["weight_decay"]) == (0.0001, 0.0)
     assert all(value.ndim == 1 for value in biases["params"])
 

@@ -243,7 +243,7 @@ def _systems(planned: Planned) -> dict[str, str]:
 def _legend(planned: Planned) -> list[str]:
     return [
         f"Time-to-train is MLPerf's {wording.OLYMPIC_MEAN}. Runs: converged and compliant / required. Speed-up is over "
-        "the smallest measured node count, with half its 95 % bootstrap interval over runs.",
+        "the smallest measured node count, ± the wider side of its 95 % bootstrap interval over runs.",
         *planned.notes,
     ]
 
