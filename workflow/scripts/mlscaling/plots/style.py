@@ -6,6 +6,7 @@ and with any colour vision. Colours are those of Okabe and Ito (2008).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,11 +84,21 @@ def theme() -> Iterator[None]:
         yield
 
 
+def _with_plain_clip_ids(svg: str) -> str:
+    """The same drawing with clip paths named by order: matplotlib hashes their floats, whose last bits vary with the
+    layout's solver."""
+    ids = dict.fromkeys(re.findall(r'<clipPath id="(\w+)"', svg))
+    names = {name: f"clip{number}" for number, name in enumerate(sorted(ids, key=svg.index))}
+    return re.sub("|".join(names), lambda found: names[found[0]], svg) if names else svg
+
+
 def save(figure: Figure, path: Path, *, form: str) -> None:
     """Write as `svg` or `png` (200 dpi) without date and version: beside, then renamed."""
     metadata: dict[str, None] = {"Date": None, "Creator": None} if form == "svg" else {"Software": None}
     with theme(), written_beside(path) as beside:
         figure.savefig(beside, format=form, metadata=metadata)
+        if form == "svg":
+            beside.write_text(_with_plain_clip_ids(beside.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 def colour(workload: str, *, workloads: Iterable[str] = ()) -> str:
