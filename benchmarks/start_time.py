@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import statistics
 import subprocess
-import sys
 import time
 
 import tiny_training  # isort: skip  (it says where the next one is)
@@ -28,13 +27,8 @@ def main() -> None:
     seconds = []
     for _ in range(options.rounds + 1):
         begin = time.time()
-        command = [sys.executable, "-c", tiny_runs.RANK, str(spec_file), str(log)]
-        subprocess.run(
-            command,
-            env={"PYTHONPATH": str(tiny_runs.SCRIPTS), "OMP_NUM_THREADS": "1"},
-            check=False,
-            capture_output=True,
-        )
+        command = tiny_runs.rank_command(spec_file, log)
+        subprocess.run(command, env={"OMP_NUM_THREADS": "1"}, check=False, capture_output=True)
         (start,) = (event["time_ms"] / 1000 for event in tiny_runs.events(log) if event["key"] == "run_start")
         seconds.append(start - begin)
     print(f"{options.workload}: start to run_start {', '.join(f'{value:.2f}' for value in seconds[1:])} s")

@@ -72,10 +72,10 @@ def train_pinned(spec: RunSpec, log: Path) -> None:
     spec_file = log.with_suffix(".json")
     spec_file.write_text(spec.to_json(), encoding="utf-8")
     port = str(tiny_runs.free_port())
-    environment = {**os.environ, "PYTHONPATH": str(tiny_runs.SCRIPTS), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     ranks = [
         subprocess.Popen(
-            ["taskset", "--cpu-list", str(rank), sys.executable, "-c", tiny_runs.RANK, str(spec_file), str(log)],
+            ["taskset", "--cpu-list", str(rank), *tiny_runs.rank_command(spec_file, log)],
             env=environment | tiny_runs.rank_variables(spec, rank=rank, port=port),
             stdout=subprocess.DEVNULL,
         )

@@ -20,15 +20,6 @@ from mlscaling.spec import DatasetSpec, RunSpec, WorkloadSpec
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "workflow" / "scripts"
 
-RANK = """
-import sys
-from collections.abc import Mapping
-from pathlib import Path
-from mlscaling.spec import RunSpec
-from mlscaling.trainer import main_rank
-sys.exit(main_rank(RunSpec.from_file(Path(sys.argv[1])), Path(sys.argv[2])))
-"""
-
 
 def configuration(kind: str, name: str) -> dict[str, Any]:
     """A file of `config/`."""
@@ -111,11 +102,11 @@ def trained(spec: RunSpec, log: Path) -> list[dict[str, Any]]:
     """Train with one process for each rank and return the log's events."""
     spec_file = log.with_suffix(".json")
     spec_file.write_text(spec.to_json(), encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(SCRIPTS), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     port = str(free_port())
     processes = [
         subprocess.Popen(
-            [sys.executable, "-c", RANK, str(spec_file), str(log)],
+            rank_command(spec_file, log),
             env=environment | rank_variables(spec, rank=rank, port=port),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -126,6 +117,11 @@ def trained(spec: RunSpec, log: Path) -> list[dict[str, Any]]:
     outputs = [process.communicate(timeout=300)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * spec.world_size, "\n".join(outputs)
     return events(log)
+
+
+def rank_command(spec_file: Path, log: Path) -> list[str]:
+    """What a launcher starts once for each rank."""
+    return [sys.executable, str(SCRIPTS / "train.py"), "rank", "--spec", str(spec_file), "--log", str(log)]
 
 
 def rank_variables(spec: RunSpec, *, rank: int, port: str) -> dict[str, str]:

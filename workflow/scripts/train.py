@@ -7,10 +7,11 @@ before, `emulate` is a one-host srun.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from mlscaling.attempts import Paths
@@ -152,15 +153,19 @@ def _add_rank(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache-cleared", action="store_true", help="every node's page cache was dropped just now")
 
 
-def _rank(options: argparse.Namespace) -> int:
+def _rank(options: argparse.Namespace) -> NoReturn:
+    gc.disable()  # what an import makes stays: looking for garbage among it takes a seventh of PyTorch's
+    import torch._dynamo  # noqa: F401  (any optimiser imports it, else after `init_start`)
     from mlscaling.distributed import ranks
     from mlscaling.spec import RunSpec
     from mlscaling.trainer import main_rank
     from mlscaling.whereabouts import line_of_rank
 
+    gc.freeze()
+    gc.enable()
     spec = RunSpec.from_file(options.spec)
     print(line_of_rank(ranks(world_size=spec.world_size).rank, world_size=spec.world_size), flush=True)
-    return main_rank(spec, options.log, cache_cleared=options.cache_cleared)
+    main_rank(spec, options.log, cache_cleared=options.cache_cleared)
 
 
 def _add_stage(parser: argparse.ArgumentParser) -> None:

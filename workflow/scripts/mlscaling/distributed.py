@@ -226,7 +226,10 @@ def leave() -> None:
 
 
 def exit_process(code: int, *, exit_now: Callable[[int], NoReturn] = os._exit) -> NoReturn:
-    """End without interpreter teardown, where gloo's threads may still abort a finished run; files are flushed."""
+    """End without interpreter teardown; files are flushed.
+
+    gloo's threads may still abort a finished run there, and one rank alone spends a second on freeing what it imported.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     exit_now(code)

@@ -33,7 +33,7 @@ Report = dict[str, Any]
 def main_rank(spec: RunSpec, *, request: Request, report: Path) -> int:
     """One rank, from its entry point; rank 0 writes the report. 0 if nothing is wrong, whatever was measured.
 
-    Where there are several ranks this ends the process, as `trainer.main_rank` does.
+    Where there are several ranks this ends the process; gloo's threads may abort its teardown.
     """
     if spec.world_size == 1 and spec.device == "cpu":
         print(line_of_rank(0, world_size=1), flush=True)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 import torch
 from torch import nn
@@ -271,13 +271,8 @@ def opened(workload: Workload, split: str) -> Samples:
     return samples
 
 
-def main_rank(spec: RunSpec, log_file: Path, *, cache_cleared: bool = False) -> int:
-    """One rank, from its entry point: 0 for a run that is valid data, whether it reached its target or not.
-
-    Where there are several ranks this ends the process, as interpreter teardown may abort it.
-    """
+def main_rank(spec: RunSpec, log_file: Path, *, cache_cleared: bool = False) -> NoReturn:
+    """One rank, from its entry point; ends the process, with 0 for a run that is valid data, whatever it reached."""
     train(spec, log_file=log_file, cache_cleared=cache_cleared)
     distributed.leave()
-    if spec.world_size > 1:
-        distributed.exit_process(0)
-    return 0
+    distributed.exit_process(0)
