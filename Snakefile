@@ -64,7 +64,7 @@ rule all:
 
 
 onsuccess:
-    print(where_results_are())
+    print(where_results_are(), end="")
 
 
 onerror:

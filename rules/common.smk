@@ -290,6 +290,8 @@ def rcp_files_of_study():
 
 
 def where_results_are():
-    """Where to look after a run, as far as it made them."""
+    """Where to look after a run of the whole study; nothing where other targets were asked for."""
+    if set(workflow.dag_settings.targets) - {"all"}:
+        return ""
     files = [f"{RESULTS}/tables/summary.txt", f"{RESULTS}/report.html"]
-    return "\n".join(file for file in files if Path(file).exists())
+    return "".join(f"{file}\n" for file in files if Path(file).exists())

@@ -245,6 +245,17 @@ def test_an_image_is_made_once_beside_and_renamed(tmp_path: Path) -> None:
         ("container: docker\nimage: 'n:latest'", "image", "is a tag", "warning"),
         ("mounts: [data:/data]", "mounts[0]", "absolute paths", "error"),
         ("image_sha256: abc", "image_sha256", "must match", "error"),
+        ("container: {runtime: docker}", "container", "must be text: What wraps the command of each rank", "error"),
+        ("environment: {A: 1}", "environment.A", 'unless it stands in quotes: "1"', "error"),
+        ("environment: {'A B': '1'}", "environment", "must match", "error"),
+        ("time_limit_min: .inf", "time_limit_min", "must be a finite number", "error"),
+        ("preflight: {max_latency_us: .nan}", "preflight.max_latency_us", "must be a finite number", "error"),
+        (
+            "samples_per_s_per_accelerator: {reznet: 9}",
+            "samples_per_s_per_accelerator.reznet",
+            "no workload",
+            "warning",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_system(tmp_path: Path, lines: str, key: str, message: str, severity: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
+import re
 from pathlib import Path
 
 import pytest
@@ -72,7 +74,11 @@ def test_batch_policies(curve: dict, batch_sizes: list[int], local: list[int]) -
         (study_with({"nodes": [0]}), "my.yaml: curves[0].nodes[0] = 0: must be at least 1"),
         (study_with({"nodes": []}), "my.yaml: curves[0].nodes = []: needs at least 1 entry"),
         (study_with({"nodes": [1, 1]}), "my.yaml: curves[0].nodes = [1, 1]: has the same entry twice"),
-        (study_with({"nodes": "1, 2"}), "my.yaml: curves[0].nodes = '1, 2': must be of type array"),
+        (study_with({"nodes": "1, 2"}), "my.yaml: curves[0].nodes = '1, 2': must be a list, in brackets: [1, 2]"),
+        (study_with({"nodes": 2}), "my.yaml: curves[0].nodes = 2: must be a list, in brackets: [2]"),
+        (study_with({"runs": math.inf}), "my.yaml: curves[0].runs = inf: must be a finite number"),
+        (study_with(round=1.1), 'my.yaml: round = 1.1: must be text; YAML reads it as something else unless it stands in quotes: "1.1"'),
+        (study_with({"system": {"name": "x"}}), "my.yaml: curves[0].system = {'name': 'x'}: must be text: "),
         (study_with({"nodes": [64]}), "my.yaml: curves[0].nodes[0] = 64: system emulated_cpu has max_nodes = 4"),
         (study_with({"strong": {"global_batch_size": 64}}), "my.yaml: curves[0]: needs exactly one of strong, weak, explicit, and has strong and weak"),
         (study_with({"weak": ...}), "my.yaml: curves[0]: needs exactly one of strong, weak, explicit, and has none of them"),
@@ -83,7 +89,7 @@ def test_batch_policies(curve: dict, batch_sizes: list[int], local: list[int]) -
         (study_with({"repeats": 3}), "my.yaml: curves[0].repeats = 3: is not a known key; legal keys: allocation, explicit, gradient_accumulation_steps, nodes, published, runs, strong, system, weak, workload"),
         (study_with(scal="tiny"), "my.yaml: scal = 'tiny': is not a known key; legal keys: accept_missing_runs, anonymize, compile, cuda_graphs, curves, "),
         (study_with({"runs": 10**9}), "my.yaml: curves[0].runs = 1000000000: must be at most 1000"),
-        (study_with(compile="true"), "my.yaml: compile = 'true': must be of type boolean (on the command line, True or False)"),
+        (study_with(compile="true"), "my.yaml: compile = 'true': must be true or false (on the command line, True or False)"),
         (study_with(study="datasets"), "my.yaml: study = 'datasets': must match "),
         (study_with({"runs": ...}), "my.yaml: curves[0]: misses the key runs"),
         (study_with(scale="huge"), "my.yaml: scale = 'huge': legal values: ['tiny', 'full']"),
@@ -103,6 +109,20 @@ def test_all_problems_are_reported_at_once() -> None:
         assert sum(key in error for error in errors) == 1, (key, errors)
     with pytest.raises(StudyError, match="the study has 5 problems"):
         load_study(study, config_dir=CONFIG_DIR, file="my.yaml")
+
+
+def test_what_breaks_the_schema_hides_nothing_else() -> None:
+    curves = [{**CURVE, "nodes": 2}, {**CURVE, "workload": "nothing"}, {**CURVE, "system": "nowhere"}]
+    errors = errors_of({**STUDY, "curves": curves, "plots": "pie", "scal": "tiny", "round": 1.1})
+    for key in ("curves[0].nodes", "curves[1].workload", "curves[2].system", "plots = ", "scal = ", "round = "):
+        assert sum(f"my.yaml: {key}" in error for error in errors) == 1, (key, errors)
+    assert len(errors) == 6
+
+
+def test_a_study_without_curves_or_a_scale_is_reported() -> None:
+    for name in ("curves", "scale", "study", "round"):
+        errors = errors_of({key: value for key, value in STUDY.items() if key != name})
+        assert errors == [f"my.yaml: misses the key {name}"]
 
 
 def test_too_few_runs_are_a_warning_and_labelled() -> None:
@@ -149,10 +169,11 @@ def test_odd_hyperparameters_are_reported_before_anything_runs(
     copy_of_config(tmp_path)
     path = tmp_path / "workloads" / "resnet.yaml"
     workload = yaml.safe_load(path.read_text())
-    next(r for r in workload["scales"]["tiny"]["hyperparameters"] if r["global_batch_size"] == 64)[name] = value
+    workload["scales"]["tiny"]["hyperparameters"][1][name] = value
     path.write_text(yaml.safe_dump(workload))
     errors = [str(problem) for problem in check_study(STUDY, config_dir=tmp_path)]
-    assert any(f"hyperparameters[global_batch_size=64].{name}" in e and message in e for e in errors), errors
+    of_record = re.compile(rf"hyperparameters\[(1|global_batch_size=64)\]\.{name}")
+    assert any(of_record.search(error) and message in error for error in errors), errors
 
 
 @pytest.mark.parametrize(

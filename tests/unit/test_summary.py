@@ -104,9 +104,19 @@ def test_headline_of_the_published_8_node_point():
         "1.286× the epochs of 1 node = 1.202× inherent to the batch size (RCP) × 1.070× avoidable"
     )
     no_rcp = row | {"inherent_ratio": float("nan"), "avoidable_ratio": float("nan")}
-    assert wording.headline(no_rcp, unit="epochs").endswith("; 1.286× the epochs of 1 node")
+    assert wording.headline(no_rcp, unit="epochs").endswith(
+        "; 1.286× the epochs of 1 node; what of it is inherent is not known without RCPs at both batch sizes"
+    )
+    fewer = row | {"inherent_ratio": 1.3, "avoidable_ratio": 0.989}
+    assert wording.headline(fewer, unit="epochs").endswith(
+        " = 1.300× inherent to the batch size (RCP) × 0.989×, fewer epochs than by the RCPs"
+    )
     unclear = row | {"convergence_efficiency_high": 1.1}
-    assert wording.headline(unclear, unit="epochs") == "efficiency 74.3 % = throughput 95.6 % × convergence 77.8 %"
+    short = "efficiency 74.3 % = throughput 95.6 % × convergence 77.8 %"
+    remark = "; the convergence is not significantly different from that of 1 node"
+    assert wording.headline(unclear, unit="epochs") == short + remark
+    equal = unclear | {"convergence_efficiency": 1.0}
+    assert wording.headline(equal, unit="epochs") == short.replace("77.8", "100.0")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,6 +40,15 @@ def load_system(name: str, *, config_dir: Path, file: str = "", key: str = "") -
             message = f"is not registered; legal values: {', '.join(sorted(registry))}"
             problems.append(Problem(file=path, key=field, value=data[field], message=message))
     problems += problems_of_container(data, file=path)
+    workloads = names_in(config_dir / "workloads")
+    for workload in sorted(set(data["samples_per_s_per_accelerator"]) - set(workloads)):
+        where, message = (
+            f"samples_per_s_per_accelerator.{workload}",
+            "there is no workload of that name; legal values: ",
+        )
+        problems.append(
+            Problem(file=path, key=where, value=None, message=message + ", ".join(workloads), severity="warning")
+        )
     errors = [problem for problem in problems if problem.severity == "error"]
     return (None if errors else System(name=name, **with_tuples(data))), problems
 
@@ -102,8 +110,6 @@ def _odd_values(records: Mapping[int, Mapping[str, object]], *, file: str, key: 
             if isinstance(value, str) and _is_number(value):
                 message = "is text to YAML, which wants a point in a number with an exponent: 1.0e-1"
                 problems.append(Problem(file=file, key=where, value=value, message=message))
-            elif isinstance(value, float) and not math.isfinite(value):
-                problems.append(Problem(file=file, key=where, value=value, message="must be a finite number"))
             elif name.startswith("max_") and not (isinstance(value, int) and value >= 1):
                 problems.append(
                     Problem(file=file, key=where, value=value, message="must be a whole number, at least 1")

@@ -7,7 +7,10 @@ Defaults are applied here and nowhere else: Snakemake does not apply a schema's 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+import datetime
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -106,9 +109,43 @@ def check_schema(data: Mapping[str, Any], *, schema: str, file: str) -> tuple[di
     rules = load_schema(schema)
     validator = jsonschema.Draft202012Validator(rules)
     problems = [_problem_of(error, file=file) for error in _leaf_errors(validator.iter_errors(cleaned))]
+    endless = {_key(path): value for path, value in _not_finite(cleaned)}
+    problems = [problem for problem in problems if problem.key not in endless]
+    problems += [Problem(file=file, key=key, value=value, message=NOT_FINITE) for key, value in endless.items()]
     problems = sorted({str(problem): problem for problem in problems}.values(), key=lambda problem: problem.key)
     _apply_defaults(cleaned, rules, root=rules)
     return cleaned, problems
+
+
+def sound_part(data: Mapping[str, Any], problems: Iterable[Problem], *, schema: str) -> dict[str, Any]:
+    """Data without what breaks the schema, so that the rest can be checked in the same go.
+
+    A top-level key with a problem gets its default, or is absent; in a list of mappings None stands for an entry with a
+    problem. Arguments as `check_schema` takes and returns them.
+    """
+    sound = dict(data)
+    for problem in problems:
+        found = re.match(r"([^.\[]*)(?:\[(\d+)\])?", problem.key)
+        name, number = found.groups() if found else ("", None)
+        entries = sound.get(name)
+        if number is not None and isinstance(entries, list) and all(isinstance(e, Mapping | None) for e in entries):
+            sound[name] = [None if index == int(number) else entry for index, entry in enumerate(entries)]
+        else:
+            sound.pop(name, None)
+    _apply_defaults(sound, load_schema(schema), root=load_schema(schema))
+    return sound
+
+
+def _not_finite(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], float]]:
+    """YAML's `.nan` and `.inf`, which pass for numbers in JSON Schema, by their path."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _not_finite(item, (*path, str(key)))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _not_finite(item, (*path, number))
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield path, value
 
 
 def _without_null(value: Any) -> Any:
@@ -128,7 +165,7 @@ def _leaf_errors(errors: Any) -> Iterator[Any]:
 
 
 def _problem_of(error: Any, *, file: str) -> Problem:
-    key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
+    key = _key(error.absolute_path)
     rule, legal, value = error.validator, error.validator_value, error.instance
     if rule == "additionalProperties":
         known = sorted(error.schema.get("properties", {}))
@@ -141,16 +178,43 @@ def _problem_of(error: Any, *, file: str) -> Problem:
         missing = [name for name in legal if name not in value]
         message = f"misses the key{'s' * (len(missing) > 1)} {', '.join(missing)}"
         return Problem(file=file, key=key, value=None, message=message)
+    if rule == "type":
+        return Problem(file=file, key=key, value=value, message=_wrong_type(legal, value, schema=error.schema))
     explain = _LEGAL.get(rule)
     return Problem(file=file, key=key, value=value, message=explain(legal) if explain else error.message)
 
 
+def _key(path: Iterable[str | int]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
+
+
+def _wrong_type(legal: str | list[str], value: object, *, schema: Mapping[str, Any]) -> str:
+    """What a value of another type should be, in YAML's words rather than JSON's."""
+    types = [legal] if isinstance(legal, str) else legal
+    message = f"must be {' or '.join(_TYPES[name] for name in types)}"
+    if "string" in types and isinstance(value, bool | int | float | datetime.date):
+        return f'{message}; YAML reads it as something else unless it stands in quotes: "{value}"'
+    if "array" in types and not isinstance(value, Mapping):
+        return f"{message}, in brackets: [{value}]"
+    if types == ["boolean"]:
+        return f"{message} (on the command line, True or False)"
+    means = str(schema.get("description", "")).split(". ")[0].rstrip(".")
+    return f"{message}: {means}" if means else message
+
+
+NOT_FINITE = "must be a finite number"
+_TYPES = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping of keys to values",
+    "null": "empty",
+}
+"""Type of JSON Schema → what a writer of YAML calls it."""
 _LEGAL: dict[str, Callable[[Any], str]] = {
     "enum": lambda legal: f"legal values: {legal}",
-    "type": lambda legal: (
-        f"must be of type {legal if isinstance(legal, str) else ' or '.join(legal)}"
-        + (" (on the command line, True or False)" if legal == "boolean" else "")
-    ),
     "minimum": lambda legal: f"must be at least {legal}",
     "maximum": lambda legal: f"must be at most {legal}",
     "exclusiveMinimum": lambda legal: f"must be greater than {legal}",
@@ -173,15 +237,20 @@ def _apply_defaults(value: Any, rules: Mapping[str, Any], *, root: Mapping[str, 
         for name, rule in rules.get("properties", {}).items():
             if "default" in rule and name not in value:
                 value[name] = copy.deepcopy(rule["default"])  # its own keys get their defaults, the schema keeps its
-            if rule.get("type") == "integer" and isinstance(value.get(name), float):
-                value[name] = int(value[name])  # 2.0 is an integer to JSON Schema
+            if rule.get("type") == "integer" and name in value:
+                value[name] = _whole(value[name])
             if name in value:
                 _apply_defaults(value[name], rule, root=root)
     elif isinstance(value, list) and isinstance(rules.get("items"), Mapping):
         if rules["items"].get("type") == "integer":
-            value[:] = [int(item) if isinstance(item, float) else item for item in value]
+            value[:] = [_whole(item) for item in value]
         for item in value:
             _apply_defaults(item, rules["items"], root=root)
+
+
+def _whole(value: Any) -> Any:
+    """2.0 is an integer to JSON Schema."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def names_in(folder: Path, suffix: str = ".yaml") -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mlscaling.catalog import LIBRARY, load_dataset, load_round
-from mlscaling.configuration import Problem, check_schema, names_in
+from mlscaling.configuration import Problem, check_schema, names_in, sound_part
 from mlscaling.curves import Curve, points_of_curve
 from mlscaling.execution_options import execution_options, submitter
 from mlscaling.mlcommons import footnotes, short_round
@@ -216,12 +216,15 @@ def _planned_point(point: Point) -> dict[str, Any]:
 
 def _build(config: Mapping[str, Any], *, config_dir: Path, file: str) -> tuple[Study | None, list[Problem]]:
     data, problems = check_schema(config, schema="study", file=file)
-    if problems:
+    data = sound_part(data, problems, schema="study")
+    if not {"study", "scale", "curves"} <= data.keys():
         return None, problems
-    round_, found = load_round(data["round"], config_dir=config_dir, file=file)
+    round_, found = load_round(data["round"], config_dir=config_dir, file=file) if "round" in data else (None, [])
     problems += found + _unknown_plots(data["plots"], file=file)
+    curves = {number: settings for number, settings in enumerate(data["curves"]) if settings is not None}
+    data["curves"] = list(curves.values())
     points: list[Point] = []
-    for number, settings in enumerate(data["curves"]):
+    for number, settings in curves.items():
         curve = Curve(settings=settings, study=data, config_dir=config_dir, file=file, key=f"curves[{number}]")
         curve_points, found = points_of_curve(curve, round_=round_)
         points += curve_points

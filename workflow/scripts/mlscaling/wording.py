@@ -59,12 +59,17 @@ def headline(row: Mapping[str, Any], *, unit: str) -> str:
     parts = [percent(row[name]) for name in ("efficiency", "throughput_efficiency", "convergence_efficiency")]
     text = f"efficiency {parts[0]} = throughput {parts[1]} × convergence {parts[2]}"
     ratio, inherent, avoidable = row["samples_ratio"], row["inherent_ratio"], row["avoidable_ratio"]
-    if row["convergence_efficiency_low"] <= 1 <= row["convergence_efficiency_high"] or not math.isfinite(ratio):
+    reference = nodes(row["reference_nodes"])
+    if not math.isfinite(ratio):
         return text
-    text += f"; {ratio:.3f}× the {unit} of {nodes(row['reference_nodes'])}"
-    if math.isfinite(inherent):
-        text += f" = {inherent:.3f}× inherent to the batch size (RCP) × {avoidable:.3f}× avoidable"
-    return text
+    if row["convergence_efficiency_low"] <= 1 <= row["convergence_efficiency_high"]:
+        differs = parts[2] != percent(1.0)
+        return text + f"; the convergence is not significantly different from that of {reference}" * differs
+    text += f"; {ratio:.3f}× the {unit} of {reference}"
+    if not math.isfinite(inherent):
+        return f"{text}; what of it is inherent is not known without RCPs at both batch sizes"
+    rest = f"{avoidable:.3f}× avoidable" if avoidable >= 1 else f"{avoidable:.3f}×, fewer {unit} than by the RCPs"
+    return f"{text} = {inherent:.3f}× inherent to the batch size (RCP) × {rest}"
 
 
 def rcp(row: Mapping[str, Any]) -> str:

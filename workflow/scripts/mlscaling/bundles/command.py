@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from mlscaling.bundles.archives import BundleError
+from mlscaling.bundles.secrets import SecretError
 from mlscaling.comparison.command import add_command as add_compare
 from mlscaling.configuration import read_yaml
 
@@ -18,7 +20,7 @@ bundle` completes it first."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; 1 where something does not hold or cannot be done, with the reason."""
+    """Run the command line; 1 where something does not hold or is refused, 2 where it cannot be read; says why."""
     parser = argparse.ArgumentParser(prog="bundle.py", description=__doc__, epilog=EPILOG, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     for add in (_add_write, _add_verify, add_compare):
@@ -26,9 +28,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         return int(options.run(options))
-    except (OSError, ValueError) as error:
+    except (BundleError, SecretError) as error:
         print(f"bundle: {error}", file=sys.stderr)
         return 1
+    except (OSError, ValueError) as error:
+        print(f"bundle: {error}", file=sys.stderr)
+        return 2
 
 
 def _add_write(commands: Any) -> None:
@@ -54,6 +59,7 @@ def _write(options: argparse.Namespace) -> int:
 
     source = source_of(_config(options), given=options.configfile, checkout=CHECKOUT, results=options.results)
     target = options.output or CHECKOUT / "results" / "bundles" / f"{source.study.name}.zip"
+    print(f"packing {source.results}: verdicts, tables and figures are made anew from its logs", file=sys.stderr)
     written = write_bundle(source, target, no_secrets=options.no_secret, jobs=max(1, options.jobs))
     about = written.about
     for notice in written.notices:
@@ -100,6 +106,7 @@ def _verify(options: argparse.Namespace) -> int:
     from mlscaling.bundles.verify_text import verification_record, verification_text
     from mlscaling.files import write_json
 
+    print(f"verifying {options.archive}: its numbers are made anew from its logs", file=sys.stderr)
     result = verify(options.archive, jobs=max(1, options.jobs))
     print(verification_text(result, archive=options.archive, values=options.values), end="")
     if options.json:

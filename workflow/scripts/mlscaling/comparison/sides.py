@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -150,6 +151,7 @@ def _point(
     row: Mapping[str, Any],
     verdicts: Mapping[tuple[str, int], evidence.Record],
 ) -> SidePoint:
+    _check_logs(point, results, verdicts=verdicts)
     records = [read_json(path) for path in sorted((results / "runs" / point.path).glob("run_*.json"))]
     described = [record["description"] for record in records if record.get("description")]
     summaries = [
@@ -167,6 +169,19 @@ def _point(
         ),
         published=any("source" in record for record in records),
     )
+
+
+def _check_logs(
+    point: PlannedPoint, results: Path, *, verdicts: Mapping[tuple[str, int], evidence.Record]
+) -> None:  # fmt: skip
+    """Raises a ValueError where a log is another than the one that its verdict judged."""
+    for (path, run), verdict in verdicts.items():
+        log = results / "runs" / path / f"result_{run}.txt"
+        if path != point.path or not log.is_file():
+            continue
+        with log.open("rb") as stream:
+            if hashlib.file_digest(stream, "sha256").hexdigest() != verdict["summary"]["sha256"]:
+                raise ValueError(f"{log}: is not the log that its verdict judged; make the target `tables` again")
 
 
 def _path(row: Mapping[str, Any]) -> str:
