@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SNAKEMAKE := PATH="$(abspath $(BIN)):$$PATH" $(abspath $(BIN))/snakemake --profile $(PROFILE)
 STUDY = $(shell sed -n 's/^study: *\([^ \#]*\).*/\1/p' config/config.yaml)
 
-.PHONY: help study bundle verify figures test test-rest test-slurm test-slurm-aside lint benchmarks cluster cluster-down config-reference lock clean
+.PHONY: help study bundle verify figures test test-unit test-workflow test-slurm lint benchmarks cluster cluster-down config-reference lock clean
 
 help:                    ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -27,18 +27,22 @@ verify: $(VENV)/workflow ## make every number of a bundle anew: make verify BUND
 figures: $(VENV)/workflow ## draw the three figures of the published v1.1 study into results/seed
 	@$(SNAKEMAKE) seed_figures
 
+# Each part waits for others' processes as much as for its own, so they run side by side; what the second and the third
+# print comes at their end.
 test: $(VENV)/dev        ## run every test and check; those on a Slurm cluster skip without root or its packages
-	@$(MAKE) --no-print-directory --jobs=2 test-rest test-slurm-aside
+	@$(MAKE) --no-print-directory --jobs=3 test-unit workflow-aside slurm-aside
 
-test-rest: $(VENV)/dev   ## run only the tests that need no Slurm cluster
-	$(BIN)/python -m pytest -m "not slurm"
+test-unit: $(VENV)/dev   ## run only the tests that look at one part each, and the checks of style and types
+	$(BIN)/python -m pytest tests/unit tests/contract
+
+test-workflow: $(VENV)/dev ## run only the tests that run whole studies on this host
+	$(BIN)/python -m pytest tests/workflow
 
 test-slurm: $(VENV)/dev  ## run only the tests that bring up a Slurm cluster (root on Debian 12)
-	$(BIN)/python -m pytest -m slurm
+	$(BIN)/python -m pytest tests/slurm
 
-# They wait more than they compute, so they run beside the others, and what they print comes at their end.
-test-slurm-aside: $(VENV)/dev
-	@log=$$(mktemp); $(BIN)/python -m pytest -m slurm -p no:cacheprovider > "$$log" 2>&1; status=$$?; \
+%-aside: $(VENV)/dev
+	@log=$$(mktemp); $(BIN)/python -m pytest -p no:cacheprovider tests/$* > "$$log" 2>&1; status=$$?; \
 	  cat "$$log"; rm "$$log"; exit $$status
 
 lint: $(VENV)/dev        ## only the checks of style and types
@@ -67,7 +71,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is " + sys.version)'
 	$(PYTHON) -m venv $(VENV)
 
-# One stamp for each set of packages; a changed pin installs anew.
+# One stamp for each set of packages; a changed pin installs anew. Python compiles what it imports, a part of it, itself.
 $(VENV)/%: envs/%.txt envs/constraints.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $< -c envs/constraints.txt
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -r $< -c envs/constraints.txt
 	@touch $@

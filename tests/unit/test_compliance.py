@@ -199,15 +199,16 @@ def test_sample_of_published_logs_differs_from_the_current_checker_for_named_rea
         assert found["agreement"] == "agree" or later
 
 
-@pytest.mark.slow
-def test_all_published_logs_by_the_current_checker(shared_data: Path) -> None:
-    found = check_compliances([log for log, _ in dell_runs(shared_data)], ruleset="1.1.0")
-    assert [item["passed"] for item in found] == [True] * 440
-    assert sum(item["official"]["passed"] is True for item in found) == 206
-    assert sum(item["official"]["passed"] is False for item in found) == 234
-    aborted = [item["agreement"] for item in found if item["summary"]["status"] == "aborted"]
-    assert len(aborted) == 4
-    assert all("scoring counts it as infinite" in agreement for agreement in aborted)
+def test_published_logs_without_success_count_as_infinite(shared_data: Path) -> None:
+    """The whole tree's verdicts, ours and the current checker's, are in test_published."""
+    with (shared_data / "dell_v1.1_runs.csv").open(encoding="utf-8") as table:
+        aborted = [row for row in csv.DictReader(table) if row["status"] == "aborted"]
+    results = shared_data / "training_results_v1.1" / "Dell" / "results"
+    logs = [results / row["system"] / row["benchmark"] / row["file"] for row in aborted]
+    assert len(logs) == 4
+    for found in check_compliances(logs, ruleset="1.1.0"):
+        assert (found["passed"], found["summary"]["status"]) == (True, "aborted")
+        assert "scoring counts it as infinite" in found["agreement"]
 
 
 def test_a_log_that_was_changed_after_its_publication_is_not_compliant(tmp_path: Path) -> None:

@@ -325,16 +325,6 @@ def test_a_run_stops_where_both_metrics_reach_their_target(few_shapes: Path, tmp
 
 @pytest.mark.training
 @pytest.mark.parametrize("name", NAMES)
-def test_ranks_evaluate_alike_however_they_are_spread_over_nodes(name: str, few_shapes: Path, tmp_path: Path) -> None:
-    spec = small(name, few_shapes, global_batch_size=16, nodes=2, hyperparameters={"max_epochs": 4})
-    together = dataclasses.replace(spec, nodes=1, accelerators_per_node=2)
-    runs = [tiny_runs.trained(one, tmp_path / f"{n}.txt") for n, one in enumerate((spec, together))]
-    assert tiny_runs.series(runs[0]) == tiny_runs.series(runs[1])
-    assert len(tiny_runs.series(runs[0])) == 4
-
-
-@pytest.mark.training
-@pytest.mark.parametrize("name", NAMES)
 def test_target_is_reached(name: str, shapes: Path, tmp_path: Path) -> None:
     spec = tiny_runs.run_spec(name, data_dir=shapes)
     assert trainer.train(spec, log_file=tmp_path / "log.txt") == "success"

@@ -345,14 +345,6 @@ def test_equal_runs_evaluate_alike_and_other_seeds_do_not(few_spoken: Path, tmp_
 
 
 @pytest.mark.training
-def test_ranks_evaluate_alike_however_they_are_spread_over_nodes(few_spoken: Path, tmp_path: Path) -> None:
-    spec = few(few_spoken, global_batch_size=64, nodes=2)
-    together = dataclasses.replace(spec, nodes=1, accelerators_per_node=2)
-    runs = [tiny_runs.series(tiny_runs.trained(one, tmp_path / f"{n}.txt")) for n, one in enumerate((spec, together))]
-    assert runs[0] == runs[1]
-
-
-@pytest.mark.training
 def test_target_is_reached_and_the_official_checker_accepts_the_log(spoken: Path, tmp_path: Path) -> None:
     spec = tiny_runs.run_spec("rnnt", data_dir=spoken)
     assert trainer.train(spec, log_file=tmp_path / "log.txt") == "success"

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ curves:
   - {workload: resnet, system: emulated_cpu, nodes: [2], weak: {local_batch_size: 64}, runs: 2}
 plots: [spread]
 """
+TABLE = "results/trained/tables/runs.csv"
 
 
 @pytest.fixture
@@ -34,7 +36,7 @@ def checkout(tmp_path: Path) -> Checkout:
 def start(checkout: Checkout) -> subprocess.Popen[str]:
     """Snakemake as a shell starts it: in its own process group, with SIGINT not ignored."""
     return subprocess.Popen(
-        ["env", "--default-signal=INT", *checkout.command("--nolock")],
+        ["env", "--default-signal=INT", *checkout.command(TABLE, "--nolock")],
         cwd=checkout.path,
         env=checkout.environment(),
         stdout=subprocess.PIPE,
@@ -49,12 +51,12 @@ def attempts(checkout: Checkout, run: int) -> list[dict]:
     return [json.loads(path.read_text()) for path in sorted(folder.glob("attempt_*/attempt.json"))]
 
 
-def wait_until_trains(checkout: Checkout) -> Path:
-    """Folder of the attempt in which rank 0 has logged `run_start`."""
+def wait_until_trains(checkout: Checkout, *, besides: Sequence[Path] = ()) -> Path:
+    """Folder of an attempt, another than these, in which rank 0 has logged `run_start`."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for log in checkout.results("attempts").rglob("mlperf.log"):
-            if "run_start" in log.read_text():
+            if log.parent not in besides and "run_start" in log.read_text():
                 return log.parent
         time.sleep(0.1)
     raise AssertionError("no training started")
@@ -75,7 +77,7 @@ def rank_processes(folder: Path) -> list[int]:
 
 
 def completes(checkout: Checkout, *, failed: dict[int, list[str]]) -> None:
-    checkout.snakemake("--nolock")
+    checkout.snakemake(TABLE, "--nolock")
     rows = checkout.results("tables/runs.csv").read_text().splitlines()
     assert len(rows) == 3
     for run in (0, 1):
@@ -83,11 +85,12 @@ def completes(checkout: Checkout, *, failed: dict[int, list[str]]) -> None:
         tried = attempts(checkout, run)
         assert [a["failure_class"] for a in tried[:-1]] == failed.get(run, []), tried
         assert tried[-1]["status"] == "completed"
-    again = checkout.snakemake("--nolock")
+    again = checkout.snakemake(TABLE, "--nolock")
     assert "Nothing to be done" in again.stdout + again.stderr
 
 
-def test_sigint(checkout: Checkout) -> None:
+def test_sigint_then_sigkill_of_snakemake(checkout: Checkout) -> None:
+    """SIGINT ends the training with it. After SIGKILL it goes on; the next snakemake waits and publishes its result."""
     process = start(checkout)
     folder = wait_until_trains(checkout)
     run = int(folder.parent.name.removeprefix("run_"))
@@ -95,10 +98,17 @@ def test_sigint(checkout: Checkout) -> None:
     process.communicate(timeout=60)
     assert process.returncode != 0
     assert rank_processes(folder) == []
+    assert [a["failure_class"] for a in attempts(checkout, run)] == ["interrupted"]
+
+    process = start(checkout)
+    wait_until_trains(checkout, besides=[folder])
+    process.kill()
+    process.communicate(timeout=60)
     completes(checkout, failed={run: ["interrupted"]})
 
 
 def test_sigkill_of_a_rank(checkout: Checkout) -> None:
+    """The failed run can be accepted, and is counted as missing; without that the next snakemake trains it again."""
     process = start(checkout)
     folder = wait_until_trains(checkout)
     run = int(folder.parent.name.removeprefix("run_"))
@@ -108,28 +118,13 @@ def test_sigkill_of_a_rank(checkout: Checkout) -> None:
     assert "SIGKILL" in output
     assert not checkout.results(f"runs/emulated_cpu/resnet/n2/result_{run}.txt").exists()
     assert checkout.results(f"runs/emulated_cpu/resnet/n2/result_{1 - run}.txt").exists(), "the other run goes on"
-    completes(checkout, failed={run: ["unknown"]})
 
-
-def test_sigkill_of_snakemake(checkout: Checkout) -> None:
-    """Its training goes on without it; the next snakemake waits for that and publishes its result."""
-    process = start(checkout)
-    wait_until_trains(checkout)
-    process.kill()
-    process.communicate(timeout=60)
-    completes(checkout, failed={})
-
-
-def test_a_failed_run_can_be_accepted_and_is_counted_as_missing(checkout: Checkout) -> None:
-    study = checkout.path / "study.yaml"
-    process = start(checkout)
-    folder = wait_until_trains(checkout)
-    run = int(folder.parent.name.removeprefix("run_"))
-    os.kill(rank_processes(folder)[-1], signal.SIGKILL)
-    process.communicate(timeout=180)
-    study.write_text(STUDY + "accept_missing_runs: true\n")
+    (checkout.path / "study.yaml").write_text(STUDY + "accept_missing_runs: true\n")
     checkout.snakemake()
     rows = checkout.results("tables/runs.csv").read_text().splitlines()
     (failed,) = [row for row in rows if ",failed," in row]
     assert f",{run},failed,unknown,1," in failed
     assert checkout.results("report.html").exists()
+
+    (checkout.path / "study.yaml").write_text(STUDY)
+    completes(checkout, failed={run: ["unknown"]})

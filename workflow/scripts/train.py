@@ -7,7 +7,6 @@ before, `emulate` is a one-host srun.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import sys
 from pathlib import Path
@@ -154,15 +153,15 @@ def _add_rank(parser: argparse.ArgumentParser) -> None:
 
 
 def _rank(options: argparse.Namespace) -> NoReturn:
-    gc.disable()  # what an import makes stays: looking for garbage among it takes a seventh of PyTorch's
-    import torch._dynamo  # noqa: F401  (any optimiser imports it, else after `init_start`)
-    from mlscaling.distributed import ranks
-    from mlscaling.spec import RunSpec
-    from mlscaling.trainer import main_rank
-    from mlscaling.whereabouts import line_of_rank
+    from mlscaling.lasting import lasting_imports
 
-    gc.freeze()
-    gc.enable()
+    with lasting_imports():
+        import torch._dynamo  # noqa: F401  (any optimiser imports it, else after `init_start`)
+        from mlscaling.distributed import ranks
+        from mlscaling.spec import RunSpec
+        from mlscaling.trainer import main_rank
+        from mlscaling.whereabouts import line_of_rank
+
     spec = RunSpec.from_file(options.spec)
     print(line_of_rank(ranks(world_size=spec.world_size).rank, world_size=spec.world_size), flush=True)
     main_rank(spec, options.log, cache_cleared=options.cache_cleared)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from mlscaling import network, prepared_files
 from mlscaling.emulation import available_cores
 from mlscaling.files import write_json
+from mlscaling.lasting import lasting_imports
 from mlscaling.preflight import Request
 from mlscaling.spec import RunSpec
 from mlscaling.whereabouts import line_of_rank
@@ -38,7 +39,8 @@ def main_rank(spec: RunSpec, *, request: Request, report: Path) -> int:
     if spec.world_size == 1 and spec.device == "cpu":
         print(line_of_rank(0, world_size=1), flush=True)
         return _alone(look(spec, rank=0, local_rank=0), request=request, report=report)
-    from mlscaling import distributed  # imports torch, which one rank on a CPU can do without
+    with lasting_imports():
+        from mlscaling import distributed  # imports torch, which one rank on a CPU can do without
 
     place = distributed.ranks(world_size=spec.world_size)
     print(line_of_rank(place.rank, world_size=spec.world_size), flush=True)
