@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SNAKEMAKE := PATH="$(abspath $(BIN)):$$PATH" $(abspath $(BIN))/snakemake --profile $(PROFILE)
 STUDY = $(shell sed -n 's/^study: *\([^ \#]*\).*/\1/p' config/config.yaml)
 
-.PHONY: help study bundle verify figures test test-unit test-workflow test-slurm lint benchmarks cluster cluster-down config-reference lock clean
+.PHONY: help study bundle verify figures test test-rest test-unit test-workflow test-slurm lint benchmarks cluster cluster-down config-reference lock clean
 
 help:                    ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -27,10 +27,13 @@ verify: $(VENV)/workflow ## make every number of a bundle anew: make verify BUND
 figures: $(VENV)/workflow ## draw the three figures of the published v1.1 study into results/seed
 	@$(SNAKEMAKE) seed_figures
 
-# Each part waits for others' processes as much as for its own, so they run side by side; what the second and the third
-# print comes at their end.
+# Those on the cluster wait as much as they compute and have little time to spare: beside them runs one part at a time.
+# What they print comes at their end.
 test: $(VENV)/dev        ## run every test and check; those on a Slurm cluster skip without root or its packages
-	@$(MAKE) --no-print-directory --jobs=3 test-unit workflow-aside slurm-aside
+	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory --jobs=2 slurm-aside test-rest
+
+test-rest: $(VENV)/dev   ## run only the tests that need no Slurm cluster
+	$(BIN)/python -m pytest tests/workflow tests/unit tests/contract
 
 test-unit: $(VENV)/dev   ## run only the tests that look at one part each, and the checks of style and types
 	$(BIN)/python -m pytest tests/unit tests/contract
@@ -71,7 +74,7 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is " + sys.version)'
 	$(PYTHON) -m venv $(VENV)
 
-# One stamp for each set of packages; a changed pin installs anew. Python compiles what it imports, a part of it, itself.
+# One stamp for each set of packages; a changed pin installs anew.
 $(VENV)/%: envs/%.txt envs/constraints.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -r $< -c envs/constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $< -c envs/constraints.txt
 	@touch $@

@@ -136,17 +136,31 @@ def test_committed_facts_are_those_of_the_logs(shared_data: Path, tmp_path: Path
 # --- the official tools on the same files -----------------------------------------------------------------------------
 
 
+def part_of_dell(shared_data: Path, tmp_path: Path, *, every: int) -> Path:
+    """A copy of the tree with some of its systems, or with all of them; the second has the five benchmarks of the seed."""
+    source, target = shared_data / "training_results_v1.1" / "Dell", tmp_path / "Dell"
+    (target / "systems").mkdir(parents=True)
+    for system in sampled(sorted(path.name for path in (source / "results").iterdir()), start=1, every=every):
+        shutil.copytree(source / "results" / system, target / "results" / system, copy_function=shutil.copyfile)
+        shutil.copyfile(source / "systems" / f"{system}.json", target / "systems" / f"{system}.json")
+    for folder in target.rglob("*/"):
+        folder.chmod(0o755)
+    return target
+
+
 @pytest.mark.slow
-def test_official_checkers_beside_ours(shared_data: Path) -> None:
-    tree = shared_data / "training_results_v1.1"
+def test_official_checkers_beside_ours(shared_data: Path, tmp_path: Path) -> None:
+    tree = part_of_dell(shared_data, tmp_path, every=4)
     before = state(tree)
     frame = survey(tree, "1.1.0", official=True)
-    assert frame["official_num_compliant"].sum() == 206  # of 440, see test_compliance
     passed = frame["official_rcp_passed"]
-    assert (passed.sum(), (~passed.dropna()).sum(), passed.isna().sum()) == (45, 2, 4)
+    if len(frame) == 51:
+        assert frame["official_num_compliant"].sum() == 206  # of 440 logs, see test_compliance
+        assert (passed.sum(), (~passed.dropna()).sum(), passed.isna().sum()) == (45, 2, 4)
+    assert passed.sum() >= len(FIVE)
     assert (passed.fillna(False) == frame["rcp_passed"].fillna(False)).all()
     assert frame["official_description_passed"].all()
-    bert = row_of(frame, "XE8545x4A100-SXM-80GB", "bert")
+    bert = row_of(frame, "2xXE8545x4A100-SXM-80GB", "bert")
     assert (bert["num_compliant"], bert["official_num_compliant"], bert["verdict"]) == (10, 0, "valid")
     assert bert["official_findings"].startswith("all logs: published; fails the current compliance_checker because")
     assert state(tree) == before
@@ -157,20 +171,13 @@ def test_scores_equal_the_official_summarisers_wherever_it_gives_one(
     dell: pd.DataFrame, shared_data: Path, tmp_path: Path
 ) -> None:
     """Its first run on a fresh copy gives raw scores: it scores before its RCP check writes scaling.json."""
-    source, target = shared_data / "training_results_v1.1" / "Dell", tmp_path / "Dell"
-    (target / "systems").mkdir(parents=True)
-    names = sampled(sorted(path.name for path in (source / "results").iterdir()), start=1, every=12)
-    for system in names:
-        shutil.copytree(source / "results" / system, target / "results" / system, copy_function=shutil.copyfile)
-        shutil.copyfile(source / "systems" / f"{system}.json", target / "systems" / f"{system}.json")
-    for folder in target.rglob("*/"):
-        folder.chmod(0o755)
+    target = part_of_dell(shared_data, tmp_path, every=12)
     command = ["-m", "mlperf_logging.result_summarizer", str(target), "training", "1.1.0", "-csv", "x.csv"]
     subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, timeout=600, check=True)
     official = pd.read_csv(tmp_path / "x.csv").set_index("system")
     scored = [(system, name) for system in official.index for name in official.columns[11:-2] if official.loc[system, name] > 0]  # fmt: skip
     assert {benchmark for _, benchmark in scored} >= set(FIVE) - {"bert"}  # whose logs the current checker refuses
-    assert len(scored) == 37 or len(names) < 12
+    assert len(scored) == 37 or len(list(target.glob("results/*"))) < 12
     for system, benchmark in scored:
         ours = row_of(dell, system, benchmark)["time_to_train_min"]
         assert ours == pytest.approx(official.loc[system, benchmark], abs=1e-3), (system, benchmark)
