@@ -6,9 +6,11 @@ PROFILE ?= profiles/local
 BIN := $(VENV)/bin
 # `python` in the rules must be the environment's own.
 SNAKEMAKE := PATH="$(abspath $(BIN)):$$PATH" $(abspath $(BIN))/snakemake --profile $(PROFILE)
+# Parts run side by side, and no two may write one cache.
+PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 STUDY = $(shell sed -n 's/^study: *\([^ \#]*\).*/\1/p' config/config.yaml)
 
-.PHONY: help study bundle verify figures test test-rest test-unit test-workflow test-slurm lint benchmarks cluster cluster-down config-reference lock clean
+.PHONY: help study bundle verify figures test test-training test-parts test-workflow test-slurm lint benchmarks cluster cluster-down config-reference lock clean
 
 help:                    ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -27,29 +29,27 @@ verify: $(VENV)/workflow ## make every number of a bundle anew: make verify BUND
 figures: $(VENV)/workflow ## draw the three figures of the published v1.1 study into results/seed
 	@$(SNAKEMAKE) seed_figures
 
-# Those on the cluster wait as much as they compute and have little time to spare: beside them runs one part at a time.
-# What they print comes at their end.
+# Those on the cluster wait as much as they compute and have little time to spare: beside them runs one part at a time,
+# and after them two. Each part prints at its end.
 test: $(VENV)/dev        ## run every test and check; those on a Slurm cluster skip without root or its packages
-	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory --jobs=2 slurm-aside test-rest
+	@echo "five parts; each prints at its end"
+	@OMP_NUM_THREADS=1 $(MAKE) --no-print-directory --jobs=2 --keep-going --output-sync=target \
+	  test-slurm test-workflow test-training test-parts lint
 
-test-rest: $(VENV)/dev   ## run only the tests that need no Slurm cluster
-	$(BIN)/python -m pytest tests/workflow tests/unit tests/contract
+test-training: $(VENV)/dev ## run only the tests of one part each that really train
+	$(PYTEST) tests/unit -m training
 
-test-unit: $(VENV)/dev   ## run only the tests that look at one part each, and the checks of style and types
-	$(BIN)/python -m pytest tests/unit tests/contract
+test-parts: $(VENV)/dev  ## run only the tests of one part each that train nothing
+	$(PYTEST) tests/unit tests/contract -m "not training" --deselect tests/contract/test_style.py
 
 test-workflow: $(VENV)/dev ## run only the tests that run whole studies on this host
-	$(BIN)/python -m pytest tests/workflow
+	$(PYTEST) tests/workflow
 
 test-slurm: $(VENV)/dev  ## run only the tests that bring up a Slurm cluster (root on Debian 12)
-	$(BIN)/python -m pytest tests/slurm
-
-%-aside: $(VENV)/dev
-	@log=$$(mktemp); $(BIN)/python -m pytest -p no:cacheprovider tests/$* > "$$log" 2>&1; status=$$?; \
-	  cat "$$log"; rm "$$log"; exit $$status
+	$(PYTEST) tests/slurm
 
 lint: $(VENV)/dev        ## only the checks of style and types
-	$(BIN)/python -m pytest tests/contract/test_style.py
+	$(PYTEST) tests/contract/test_style.py
 
 benchmarks: $(VENV)/workflow $(VENV)/train ## print the speed ratios; needs two idle cores
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

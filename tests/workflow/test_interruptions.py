@@ -30,6 +30,10 @@ TABLE = "results/trained/tables/runs.csv"
 def checkout(tmp_path: Path) -> Checkout:
     copy = copy_of_repository(tmp_path / "interrupted")
     (copy.path / "study.yaml").write_text(STUDY)
+    workload = copy.path / "config/workloads/resnet.yaml"
+    text = workload.read_text()
+    assert "target: 0.97 " in text
+    workload.write_text(text.replace("target: 0.97 ", "target: 0.5 "))  # a training of an epoch or two
     return copy
 
 
