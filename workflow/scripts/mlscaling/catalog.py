@@ -40,15 +40,11 @@ def load_system(name: str, *, config_dir: Path, file: str = "", key: str = "") -
             message = f"is not registered; legal values: {', '.join(sorted(registry))}"
             problems.append(Problem(file=path, key=field, value=data[field], message=message))
     problems += problems_of_container(data, file=path)
-    workloads = names_in(config_dir / "workloads")
-    for workload in sorted(set(data["samples_per_s_per_accelerator"]) - set(workloads)):
-        where, message = (
-            f"samples_per_s_per_accelerator.{workload}",
-            "there is no workload of that name; legal values: ",
-        )
-        problems.append(
-            Problem(file=path, key=where, value=None, message=message + ", ".join(workloads), severity="warning")
-        )
+    legal = names_in(config_dir / "workloads")
+    for workload in sorted(set(data["samples_per_s_per_accelerator"]) - set(legal)):
+        where = f"samples_per_s_per_accelerator.{workload}"
+        message = f"there is no workload of that name; legal values: {', '.join(legal)}"
+        problems.append(Problem(file=path, key=where, value=None, message=message, severity="warning"))
     errors = [problem for problem in problems if problem.severity == "error"]
     return (None if errors else System(name=name, **with_tuples(data))), problems
 
