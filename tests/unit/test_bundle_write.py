@@ -169,6 +169,15 @@ def test_a_table_that_does_not_follow_is_made_anew_and_named(tmp_path: Path) -> 
         assert "tesla07" in (root / f"results/runs/{POINT}/n1/run_0.json").read_text()
 
 
+def test_a_log_that_was_changed_after_its_run_stops_the_bundle(tmp_path: Path) -> None:
+    source = make_study(tmp_path / "study")
+    log = source.results / f"runs/{POINT}/n1/result_0.txt"
+    log.write_bytes(log.read_bytes() + b"one more line\n")
+    with pytest.raises(ValueError, match=r"n1/result_0.txt: was changed after its run, says log_sha256 of run_0.json"):
+        bundle(source, tmp_path / "made_up.zip")
+    assert not (tmp_path / "made_up.zip").exists()
+
+
 def test_a_published_study(tmp_path: Path) -> None:
     """Its logs are public: they stay as they are, and their hashes are those of the public tree."""
     tree = tmp_path / "tree"
@@ -298,7 +307,7 @@ def test_verify_needs_no_torch_and_no_checkout_as_its_folder(written: Written, t
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["verify", "nothing.zip"], 2, "bundle: [Errno 2] No such file or directory: 'nothing.zip'"),
+        (["verify", "nothing.zip"], 2, "bundle: nothing.zip: No such file or directory"),
         (["verify", __file__], 1, "bundle: test_bundle_write.py: does not end as a zip archive without comment does"),
         (["write", "--configfile", "nothing.yaml"], 2, "bundle: nothing.yaml: there is no such file"),
         (["write", "--configfile", "study.yaml", "--config", "scale"], 2, "bundle: --config scale: expected KEY=VALUE"),

@@ -411,7 +411,11 @@ def test_wrong_input_ends_with_2(arguments: list[str], message: str, small: Path
         ("tables/points.csv", "a,b\n1,2\n", "is not a points table"),
         ("validation/box/resnet/n1/compliance_0.json", "{}", "not as this workflow writes them"),
         ("runs/box/resnet/n1/run_0.json", "nonsense", "run_0.json: not JSON"),
-        ("runs/box/resnet/n1/result_0.txt", "other", "result_0.txt: is not the log that its verdict judged"),
+        (
+            "runs/box/resnet/n1/result_0.txt",
+            "other",
+            "results: runs/box/resnet/n1/result_0.txt is not the log that its verdict judged",
+        ),
     ],
 )
 def test_damaged_results_end_with_2(file: str, content: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:  # fmt: skip

@@ -308,6 +308,7 @@ def test_official_columns_of_a_small_tree(tmp_path: Path) -> None:
         ([".", "--round", "1.1"], "is no results tree; expected <submitter>/results/<system>"),
         ([".", "--round", "9.9"], "--round 9.9 is unknown; legal: 0.6.0, 0.7.0, 1.0.0"),
         ([".", "--round", "1.1", "--facts", "x.csv"], "--facts needs at least one --system"),
+        ([".", "--round", "1.1", "--system", "nope"], "--system and --benchmark choose rows of --facts"),
     ],
 )
 def test_errors_are_one_message(

@@ -19,6 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
         ruleset = _ruleset(options.round)
+        if (options.system or options.benchmark) and not options.facts:
+            raise ValueError("--system and --benchmark choose rows of --facts, which is not given")
         if options.facts:
             _write_facts(options, ruleset=ruleset)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.resources
 import json
 import os
@@ -54,6 +55,7 @@ def collect(source: Source) -> Collected:
 
     Raises:
         OSError: a file cannot be read.
+        ValueError: a log was changed after its run; names it.
     """
     collected = Collected(files={}, origins={}, left_out={})
     collected.files[layout.CONFIG] = (json.dumps(source.config, indent=1, sort_keys=True) + "\n").encode()
@@ -75,7 +77,26 @@ def collect(source: Source) -> Collected:
     collected.files.update(environment.files_of(checkout))
     for tree in _TREES:
         _add_tree(collected, tree, source)
+    _check_logs(collected)
     return collected
+
+
+def _check_logs(collected: Collected) -> None:
+    """Nobody would take a bundle whose logs are not those that the run records speak of."""
+    for name, content in collected.files.items():
+        record = name.replace("/result_", "/run_").removesuffix(".txt") + ".json"
+        if not (name.startswith("results/runs/") and name.endswith(".txt") and record in collected.files):
+            continue
+        try:
+            expected = json.loads(collected.files[record]).get("log_sha256")
+        except (ValueError, AttributeError):  # an odd record is told of where it is read
+            continue
+        if expected and hashlib.sha256(content).hexdigest() != expected:
+            where = collected.origins[name]
+            raise ValueError(
+                f"{where}: was changed after its run, says log_sha256 of {Path(record).name}; restore it, or delete it "
+                "and run snakemake again"
+            )
 
 
 def official_rcps(benchmark: str, ruleset: str) -> bytes:

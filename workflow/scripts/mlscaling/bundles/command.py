@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"bundle: {error}", file=sys.stderr)
         return 1
     except (OSError, ValueError) as error:
-        print(f"bundle: {error}", file=sys.stderr)
+        of_file = isinstance(error, OSError) and error.filename
+        print(f"bundle: {f'{error.filename}: {error.strerror}' if of_file else error}", file=sys.stderr)
         return 2
 
 

@@ -125,7 +125,8 @@ def _side(results: Path, *, label: str, name: str) -> Side:
         scale=str(study.get("scale", "")),
         notes=planned.notes,
         points=tuple(
-            _point(point, results, runs=runs, row=rows[point.path], verdicts=verdicts) for point in planned.points
+            _point(point, results, name=name, runs=runs, row=rows[point.path], verdicts=verdicts)
+            for point in planned.points
         ),
     )
 
@@ -147,11 +148,12 @@ def _point(
     point: PlannedPoint,
     results: Path,
     *,
+    name: str,
     runs: pd.DataFrame,
     row: Mapping[str, Any],
     verdicts: Mapping[tuple[str, int], evidence.Record],
 ) -> SidePoint:
-    _check_logs(point, results, verdicts=verdicts)
+    _check_logs(point, results, name=name, verdicts=verdicts)
     records = [read_json(path) for path in sorted((results / "runs" / point.path).glob("run_*.json"))]
     described = [record["description"] for record in records if record.get("description")]
     summaries = [
@@ -172,8 +174,8 @@ def _point(
 
 
 def _check_logs(
-    point: PlannedPoint, results: Path, *, verdicts: Mapping[tuple[str, int], evidence.Record]
-) -> None:  # fmt: skip
+    point: PlannedPoint, results: Path, *, name: str, verdicts: Mapping[tuple[str, int], evidence.Record]
+) -> None:
     """Raises a ValueError where a log is another than the one that its verdict judged."""
     for (path, run), verdict in verdicts.items():
         log = results / "runs" / path / f"result_{run}.txt"
@@ -181,7 +183,9 @@ def _check_logs(
             continue
         with log.open("rb") as stream:
             if hashlib.file_digest(stream, "sha256").hexdigest() != verdict["summary"]["sha256"]:
-                raise ValueError(f"{log}: is not the log that its verdict judged; make the target `tables` again")
+                raise ValueError(
+                    f"{name}: runs/{path}/{log.name} is not the log that its verdict judged; it was changed"
+                )
 
 
 def _path(row: Mapping[str, Any]) -> str:
