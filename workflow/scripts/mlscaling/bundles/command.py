@@ -31,9 +31,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BundleError, SecretError) as error:
         print(f"bundle: {error}", file=sys.stderr)
         return 1
-    except (OSError, ValueError) as error:
-        of_file = isinstance(error, OSError) and error.filename
-        print(f"bundle: {f'{error.filename}: {error.strerror}' if of_file else error}", file=sys.stderr)
+    except OSError as error:
+        print(f"bundle: {error.filename}: {error.strerror}" if error.filename else f"bundle: {error}", file=sys.stderr)
+        return 2
+    except ValueError as error:
+        print(f"bundle: {error}", file=sys.stderr)
         return 2
 
 
