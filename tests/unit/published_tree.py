@@ -26,8 +26,8 @@ DESCRIPTION: dict[str, Any] = {
 
 
 def sampled(parts: Sequence[Any], *, start: int = 0, every: int) -> Sequence[Any]:
-    """Parts of a published tree for a slow comparison; all of them with WHOLE_TREE=1 in the environment."""
-    return parts if os.environ.get("WHOLE_TREE") == "1" else parts[start::every]
+    """Parts of a published tree for a slow comparison: all, or a sample with SAMPLE_OF_TREE=1 in the environment."""
+    return parts[start::every] if os.environ.get("SAMPLE_OF_TREE") == "1" else parts
 
 
 def content(*, seed: int = 1, status: str = "success", batch: int = 64, **values: Any) -> bytes:

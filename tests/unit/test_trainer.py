@@ -369,3 +369,13 @@ def test_ranks_and_passes_are_interchangeable(articles: Path, tmp_path: Path) ->
     alone, together = runs
     assert [samples for samples, _ in alone] == [samples for samples, _ in together] == [1024, 2048]
     assert [quality for _, quality in together] == pytest.approx([quality for _, quality in alone], abs=0.01)
+
+
+@pytest.mark.training
+@pytest.mark.parametrize("name", ["resnet", "bert"])
+def test_target_is_reached(name: str, digits: Path, articles: Path, tmp_path: Path) -> None:
+    size = {"resnet": 64, "bert": 32}[name]
+    spec = tiny_runs.run_spec(name, data_dir=digits if name == "resnet" else articles, global_batch_size=size)
+    assert trainer.train(spec, log_file=tmp_path / "log.txt") == "success"
+    qualities = [quality for _, quality in tiny_runs.series(tiny_runs.events(tmp_path / "log.txt"))]
+    assert qualities[-1] >= spec.target > max(qualities[:-1])
